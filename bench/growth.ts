@@ -12,7 +12,7 @@ import type { MailboxKey, Uuid } from "../src/core/codec/did.ts";
 import { isFault } from "../src/core/fault.ts";
 import { lmdbPlugin } from "../src/plugins/lmdb/lmdb.ts";
 import type { Mailbox, MailboxEntry, Store } from "../src/storage/contract.ts";
-import { digestOf } from "../src/storage/mailbox-rules.ts";
+import { shortDigest } from "../src/storage/mailbox-rules.ts";
 import type { MailboxQuota } from "../src/storage/quota.ts";
 import { writeReport } from "./report.ts";
 
@@ -35,7 +35,7 @@ const laps = 5;
 const callers = 256;
 const pageEntries = 20;
 const envelope = new Uint8Array(Number(flags.bytes)).fill(0x61);
-const digest = digestOf(envelope);
+const digest = shortDigest(envelope);
 const folder = flags.open ?? mkdtempSync(join(flags.dir, "waypost-growth-"));
 const quota: MailboxQuota = {
   recipientEntriesMax: 1e9,

@@ -13,7 +13,7 @@ import { migrateSchema } from "../src/plugins/postgres/schema.ts";
 import { openPool, openPostgres } from "../src/plugins/postgres/store.ts";
 import type { BatchLimits } from "../src/storage/batcher.ts";
 import type { Mailbox, MailboxEntry, Store } from "../src/storage/contract.ts";
-import { digestOf } from "../src/storage/mailbox-rules.ts";
+import { shortDigest } from "../src/storage/mailbox-rules.ts";
 import type { MailboxQuota } from "../src/storage/quota.ts";
 import { postgresAbsence, startPostgres } from "../test/support/postgres.ts";
 
@@ -64,7 +64,7 @@ function newEntry(): MailboxEntry {
     headerPreview: null,
     labels: ["new"],
     envelope,
-    digest: digestOf(envelope),
+    digest: shortDigest(envelope),
   };
 }
 

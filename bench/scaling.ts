@@ -10,7 +10,7 @@ import { postgresOptions } from "../src/plugins/postgres/postgres.ts";
 import { migrateSchema } from "../src/plugins/postgres/schema.ts";
 import { openPool, openPostgres } from "../src/plugins/postgres/store.ts";
 import type { MailboxEntry, Store } from "../src/storage/contract.ts";
-import { digestOf } from "../src/storage/mailbox-rules.ts";
+import { shortDigest } from "../src/storage/mailbox-rules.ts";
 import { quota } from "../test/conformance/samples.ts";
 import { postgresAbsence, startPostgres } from "../test/support/postgres.ts";
 
@@ -100,7 +100,7 @@ function entryFor(boxes: number): MailboxEntry {
     headerPreview: null,
     labels: [],
     envelope,
-    digest: digestOf(envelope),
+    digest: shortDigest(envelope),
   };
 }
 

@@ -13,7 +13,7 @@ import { isFault } from "../src/core/fault.ts";
 import { lmdbPlugin } from "../src/plugins/lmdb/lmdb.ts";
 import { memoryPlugin } from "../src/plugins/memory/memory.ts";
 import type { Mailbox, MailboxEntry, StoragePlugin, Store } from "../src/storage/contract.ts";
-import { digestOf } from "../src/storage/mailbox-rules.ts";
+import { shortDigest } from "../src/storage/mailbox-rules.ts";
 import type { MailboxQuota } from "../src/storage/quota.ts";
 
 const argument = (name: string) => process.argv[process.argv.indexOf(`--${name}`) + 1];
@@ -58,7 +58,7 @@ function entry(bytes: Uint8Array): MailboxEntry {
     headerPreview: null,
     labels: [],
     envelope: bytes,
-    digest: digestOf(bytes),
+    digest: shortDigest(bytes),
   };
 }
 

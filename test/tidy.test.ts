@@ -6,8 +6,9 @@
 import { describe, expect, test } from "bun:test";
 import { dirname, join, normalize } from "node:path";
 import { Glob } from "bun";
-// Declares the tests of the documents, so that anyone who checks the house checks them too.
+// Declare the tests of documents and of names, so that anyone who checks the house checks them too.
 import "./documents.ts";
+import "./names.ts";
 
 const root = join(import.meta.dir, "..");
 const files = new Map<string, string>();
@@ -365,47 +366,6 @@ describe("what no file may hold", () => {
       const text = await Bun.file(join(root, name)).text();
       expect(text.includes("registry.") ? name : null).toBeNull();
     }
-  });
-
-  /** Names that say nothing. `process` of the platform and words inside texts are not names. */
-  test("names say what they name", () => {
-    const vague =
-      /^(?:export )?(?:async )?(?:function|const|let|class|type|interface)\s+(?:\w*(?:Manager|Helper|Util|Utils|Handler)|handler|helper|manager|util|data|info|doIt|tmp)\b/m;
-    const wrong = sources.flatMap(([path, text]) => {
-      const m = vague.exec(withoutComments(text));
-      return m === null ? [] : [`${path}: ${m[0]}`];
-    });
-    expect(wrong).toEqual([]);
-  });
-
-  test("no two files export a type by one name", () => {
-    const places = new Map<string, string[]>();
-    for (const [path, text] of sources)
-      for (const [, name = ""] of text.matchAll(
-        /^export (?:abstract )?(?:type|interface|class) (\w+)/gm,
-      ))
-        places.set(name, [...(places.get(name) ?? []), path]);
-    const shared = [...places].filter(([, paths]) => paths.length > 1);
-    expect(shared).toEqual([]);
-  });
-
-  /** Two files may have a `Row` of their own; what three call by one name, a reader takes for one thing. */
-  test("no name of a type is declared in more than two files", () => {
-    const places = new Map<string, Set<string>>();
-    for (const [path, text] of sources)
-      for (const [, name = ""] of text.matchAll(
-        /^(?:export )?(?:abstract )?(?:type|interface|class) (\w+)/gm,
-      ))
-        places.set(name, new Set([...(places.get(name) ?? []), path]));
-    const shared = [...places].filter(([, paths]) => paths.size > 2);
-    expect(shared.map(([name, paths]) => [name, ...paths])).toEqual([]);
-  });
-
-  test("no file is called by its kind", () => {
-    const wrong = [...files.keys()].filter((path) =>
-      /(^|\/)(utils?|helpers?|types|common|misc|index)\.ts$/.test(path),
-    );
-    expect(wrong).toEqual([]);
   });
 });
 

@@ -125,7 +125,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
       ended ??= end();
       return ended;
     };
-    const [urls, adminUrls] = [urlsOf(listeners.main), urlsOf(listeners.admin)];
+    const [urls, adminUrls] = [listenerUrls(listeners.main), listenerUrls(listeners.admin)];
     return { url: urls[0] ?? "", urls, adminUrls, stores, reloadFile: readAgain, stop };
   } catch (error) {
     descriptors.close();
@@ -136,7 +136,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   }
 }
 
-const urlsOf = (listeners: readonly HttpListener[]) => listeners.map(({ url }) => url);
+const listenerUrls = (listeners: readonly HttpListener[]) => listeners.map(({ url }) => url);
 
 /** Accepts nothing new, and finishes requests in flight. */
 async function drain(

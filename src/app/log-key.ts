@@ -23,7 +23,7 @@ export async function checkLog(
 ): Promise<void> {
   if (logKey === null) return;
   await checkLedger(stores, logKey);
-  await checkKey(stores, logKey.key, now);
+  await checkLogKey(stores, logKey.key, now);
 }
 
 /** An empty ledger whose log was signed is not the one that was meant: its volume may not be mounted. */
@@ -39,7 +39,7 @@ async function checkLedger(stores: OpenStores, logKey: LogKey): Promise<void> {
   );
 }
 
-async function checkKey(stores: OpenStores, key: NoteKey, now: () => number): Promise<void> {
+async function checkLogKey(stores: OpenStores, key: NoteKey, now: () => number): Promise<void> {
   const receipts = stores.capability("directory.store", "receipts");
   const record = utf8(renderVerifierKey(key));
   const untilMs = now() + keptMs;

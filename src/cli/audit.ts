@@ -19,7 +19,7 @@ export function registerAuditCommand(program: Command): void {
       .option("--action <name>", "only this action, such as members.erase, or those of an area")
       .option("--about <text>", "only what concerns this, such as a DID")
       .option("--limit <number>", "how many", parseBetween(1, 10_000), 100),
-  ).action(show);
+  ).action(showAudit);
 }
 
 /** A record as it travels. */
@@ -30,10 +30,12 @@ type AuditQuery = Readonly<Record<"at" | "until" | "action" | "outcome", string>
   readonly times: number;
 };
 
-async function show(flags: AuditFlags): Promise<void> {
+async function showAudit(flags: AuditFlags): Promise<void> {
   const { user = null, action = null, about = null, limit } = flags;
   const answer = await askNode(flags, "/operations/audit", { user, action, about, limit });
-  const lines = (answer["records"] as readonly AuditQuery[]).map((one) => printable(lineOf(one)));
+  const lines = (answer["records"] as readonly AuditQuery[]).map((one) =>
+    printable(auditLine(one)),
+  );
   createReport(flags.json === true).result(answer, lines.join("\n") || "Nothing was done yet.");
 }
 
@@ -41,7 +43,7 @@ async function show(flags: AuditFlags): Promise<void> {
 const plainText = /^(?:[+-] |from |tier )?[\w:./@%-]+$/;
 const aboutText = (one: string): string => (plainText.test(one) ? one : JSON.stringify(one));
 
-function lineOf(record: AuditQuery): string {
+function auditLine(record: AuditQuery): string {
   const { at, user, action, about, said, outcome, times, until } = record;
   const words = [...about.map(aboutText), ...said.map((text) => JSON.stringify(text))].join(" ");
   const marks = [

@@ -33,7 +33,7 @@ export const timeName = (nowMs: number): string =>
 const keyOf = ({ prefix }: BucketPlace, ...names: readonly string[]): string =>
   [prefix, ...names].filter((name) => name !== "").join("/");
 
-function clientOf({ bucket }: BucketPlace): S3Client {
+function bucketClient({ bucket }: BucketPlace): S3Client {
   const endpoint = process.env["AWS_ENDPOINT_URL"];
   return new S3Client({ bucket, ...(endpoint === undefined ? {} : { endpoint }) });
 }
@@ -44,7 +44,7 @@ export async function sendBackup(
   folder: string,
   time: string,
 ): Promise<string> {
-  const client = clientOf(place);
+  const client = bucketClient(place);
   const lines: string[] = [];
   for (const name of await filesIn(folder)) {
     const sum = await upload(client, keyOf(place, time, name), join(folder, name));
@@ -89,7 +89,7 @@ async function upload(client: S3Client, key: string, path: string): Promise<stri
  * time.
  */
 export async function fetchBackup(place: BucketPlace, folder: string): Promise<string> {
-  const client = clientOf(place);
+  const client = bucketClient(place);
   const { of, time } = await chosenBackup(client, place);
   const list = await asked(() => client.file(keyOf(of, time, sumsName)).text());
   const sums = parseList(list);
@@ -153,7 +153,7 @@ async function download(client: S3Client, key: string, path: string): Promise<st
  * newest whole one. Answers how many are gone.
  */
 export async function removeOldBackups(place: BucketPlace, keep: number): Promise<number> {
-  const client = clientOf(place);
+  const client = bucketClient(place);
   const { whole, keys } = await backupsAt(client, place);
   const kept = whole.slice(-keep);
   const newest = kept.at(-1) ?? "";

@@ -35,7 +35,7 @@ export function registerConfigCommand(program: Command): void {
       .option("-c, --config <file>", "configuration file", defaultConfigFile);
   ofFile("check", "report every problem and every warning of a configuration file")
     .option("--json", "print problems and warnings as JSON")
-    .action(checkFile);
+    .action(checkConfigFile);
   ofFile("show", "print every setting with its effective value").action(
     async ({ config: file }: { config: string }) =>
       console.log(renderEffective(await readConfig(file))),
@@ -55,7 +55,7 @@ export function renderSchema(): string {
   return renderJsonSchema({ stores: optionSchemas, bus: { nats: natsOptions } });
 }
 
-async function checkFile({
+async function checkConfigFile({
   config: file,
   json = false,
 }: {

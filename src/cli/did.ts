@@ -88,7 +88,7 @@ function registerReads(did: Command): void {
   clientCommand(did.command("list").description("list the identities of this machine"), listNames);
 }
 
-async function didOf(session: CommandSession, target: string | undefined): Promise<Did> {
+async function targetDid(session: CommandSession, target: string | undefined): Promise<Did> {
   if (target === undefined) return (await session.identity()).did;
   await session.recall();
   return session.find(target);
@@ -110,7 +110,7 @@ async function showDid(
   _: object,
   target: string | undefined,
 ): Promise<void> {
-  const did = await didOf({ client, report, ...session }, target);
+  const did = await targetDid({ client, report, ...session }, target);
   const record = await client.directory.resolve(did);
   const trust = record.deactivated ? null : await levelOf(client, did);
   const policy =
@@ -168,10 +168,10 @@ async function showFingerprint(
     compared: isCompared,
     distrusted,
   };
-  report.result(result, textOf(shown));
+  report.result(result, fingerprintText(shown));
 }
 
-function textOf({ is, was, isCompared, distrusted }: Fingerprint): string {
+function fingerprintText({ is, was, isCompared, distrusted }: Fingerprint): string {
   const lines = was === null ? [is] : [`was ${was}`, `is  ${is}`];
   if (isCompared) lines.push("compared");
   if (distrusted !== null) lines.push(`distrusted: ${distrusted}`);

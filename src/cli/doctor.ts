@@ -194,7 +194,7 @@ function* unknownGroups({ server }: Config): Generator<Finding> {
 }
 
 async function isNode(place: ListenAddress): Promise<boolean> {
-  const urls = "unix" in place ? ["http://localhost"] : urlsOf(place);
+  const urls = "unix" in place ? ["http://localhost"] : probedUrls(place);
   const unix = "unix" in place ? { unix: place.unix } : {};
   for (const url of urls) {
     // Whether it is a node, and not whose: its certificate is for another name.
@@ -210,7 +210,7 @@ async function isNode(place: ListenAddress): Promise<boolean> {
   return false;
 }
 
-function urlsOf({ hostname, port }: { readonly hostname: string; readonly port: number }) {
+function probedUrls({ hostname, port }: { readonly hostname: string; readonly port: number }) {
   const own = { "0.0.0.0": "127.0.0.1", "::": "::1" }[hostname] ?? hostname;
   const host = own.includes(":") ? `[${own}]` : own;
   return [`http://${host}:${port}`, `https://${host}:${port}`];

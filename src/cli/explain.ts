@@ -41,7 +41,7 @@ export function registerExplainCommand(program: Command): void {
     const { reachable, digest, steps, results } = answer as NodeAnswer;
     const label = (state: Step["state"]) => (state === "stops" ? "STOPS" : state.padEnd(5));
     const lines = [
-      `${verdictOf(reachable, steps)} ${did}${reachable ? "" : " now"}.`,
+      `${verdictText(reachable, steps)} ${did}${reachable ? "" : " now"}.`,
       ...steps.map(({ what, state, detail }) => `${label(state)}  ${what}: ${detail}`),
       `In the log: ${digest}`,
       ...(results.length === 0 ? ["No result since the start of the process."] : ["Last results:"]),
@@ -51,7 +51,7 @@ export function registerExplainCommand(program: Command): void {
   });
 }
 
-function verdictOf(reachable: boolean, steps: readonly Step[]): string {
+function verdictText(reachable: boolean, steps: readonly Step[]): string {
   if (reachable) return "This node takes envelopes to";
   const isRefused = steps.some(({ state }) => state === "stops");
   return isRefused ? "This node refuses envelopes to" : "This node brings no envelope to";

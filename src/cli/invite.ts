@@ -42,7 +42,7 @@ export function registerInviteCommands(program: Command): void {
       ),
   ).action(create);
   addNodeFlags(invite.command("list").description("list invitations, and who used them")).action(
-    list,
+    listInvitations,
   );
   addNodeFlags(
     invite
@@ -85,7 +85,7 @@ async function create({ uses, expires, note = null, link, ...flags }: CreateFlag
   createReport(flags.json === true).result({ ok: true, ...made, link: url }, lines.join("\n"));
 }
 
-async function list(flags: NodeFlags): Promise<void> {
+async function listInvitations(flags: NodeFlags): Promise<void> {
   const answer = await askNode(flags, "/operations/invitations");
   const lines = (answer["invitations"] as readonly ListedInvitation[]).flatMap((one) => [
     `${one.id.slice(0, 12)}  ${one.uses.length} of ${one.uses_max} used, ${

@@ -54,7 +54,7 @@ export function registerKeyCommand(program: Command): void {
       else showNoteKey(file, key, flags);
     });
   command("show", "print the public key of a key file, or the vkey of a log or a witness").action(
-    show,
+    showKey,
   );
   command(
     "rotate",
@@ -89,7 +89,7 @@ function showNoteKey(file: string, key: NoteKey, flags: KeyFlags): void {
 }
 
 /** Of any kind: of a Cache, of pushes (by the end of its name), of a log or a witness. */
-async function show(file: string, flags: KeyFlags): Promise<void> {
+async function showKey(file: string, flags: KeyFlags): Promise<void> {
   const parsed = parseSignerKey(((await readText(file)) ?? "").trim());
   if (parsed !== null) {
     const { key } = await readNoteSigner(file, parsed.type);

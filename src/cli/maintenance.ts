@@ -15,16 +15,16 @@ export function registerMaintenanceCommand(program: Command): void {
       .description("refuse writes from the next request on")
       .option("--message <text>", "for members, such as how long it will take"),
   ).action(({ message, ...flags }: BeginFlags) =>
-    change({ on: true, message: message ?? null }, flags),
+    setMaintenance({ on: true, message: message ?? null }, flags),
   );
   addNodeFlags(maintenance.command("off").description("take writes again")).action(
-    (flags: NodeFlags) => change({ on: false, message: null }, flags),
+    (flags: NodeFlags) => setMaintenance({ on: false, message: null }, flags),
   );
 }
 
 type Wanted = { readonly on: boolean; readonly message: string | null };
 
-async function change(asked: Wanted, flags: NodeFlags): Promise<void> {
+async function setMaintenance(asked: Wanted, flags: NodeFlags): Promise<void> {
   const answer = await askNode(flags, "/operations/maintenance", asked);
   const since = answer["since"];
   const text = since === null ? "writes are taken" : `writes are refused since ${since}`;

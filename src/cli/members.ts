@@ -11,16 +11,16 @@ import { addNodeFlags, askNode, type NodeFlags } from "./operations.ts";
 export function registerMembersCommand(program: Command): void {
   const members = program.command("members").description("who is on the running node");
   addNodeFlags(members.command("list").description("list the members")).action((flags: NodeFlags) =>
-    list(null, flags),
+    listMembers(null, flags),
   );
   addNodeFlags(
     members
       .command("search <text>")
       .description("list members by a part of their DID, alias or invitation"),
-  ).action(list);
+  ).action(listMembers);
   addNodeFlags(
     members.command("show <member>").description("show one member, by DID or alias"),
-  ).action(show);
+  ).action(showMember);
   addNodeFlags(
     members
       .command("set-tier <member> <tier>")
@@ -31,21 +31,21 @@ export function registerMembersCommand(program: Command): void {
     .action(exportAll);
 }
 
-async function list(search: string | null, flags: NodeFlags): Promise<void> {
+async function listMembers(search: string | null, flags: NodeFlags): Promise<void> {
   const report = createReport(flags.json === true);
   const all: MemberRow[] = [];
   for await (const page of pagesOf(search, flags)) {
     all.push(...page);
     if (flags.json !== true && page.length > 0)
-      report.result(null, page.map((one) => printable(lineOf(one))).join("\n"));
+      report.result(null, page.map((one) => printable(memberLine(one))).join("\n"));
   }
   const total = search === null ? countOf(all.length, "member") : `${all.length} found`;
   report.result({ members: all }, total);
 }
 
-async function show(named: string, flags: NodeFlags): Promise<void> {
+async function showMember(named: string, flags: NodeFlags): Promise<void> {
   const answer = await askNode(flags, "/operations/member", { member: named });
-  const lines = Object.entries(textOf(answer as MemberRow)).map(
+  const lines = Object.entries(memberTexts(answer as MemberRow)).map(
     ([name, value]) => `${name.padEnd(16)} ${value}`,
   );
   createReport(flags.json === true).result(answer, lines.map(printable).join("\n"));
@@ -84,8 +84,8 @@ async function* pagesOf(
   }
 }
 
-function lineOf(member: MemberRow): string {
-  const { since, seen, waiting, blocked } = textOf(member);
+function memberLine(member: MemberRow): string {
+  const { since, seen, waiting, blocked } = memberTexts(member);
   const tier = member.tier === null ? "" : `tier ${tierText(member)}`;
   const names = [member.did, ...member.aliases].join(" ");
   const marks = [tier, waiting, blocked].filter((text) => text !== "").join(", ");
@@ -93,7 +93,7 @@ function lineOf(member: MemberRow): string {
 }
 
 /** What each member of the answer says to a person. */
-function textOf(member: MemberRow) {
+function memberTexts(member: MemberRow) {
   const { did, aliases, state, since, invitation, last_seen, blocked } = member;
   const entries = member.waiting_entries ?? 0;
   return {

@@ -47,12 +47,12 @@ async function publish(file: string | undefined, flags: NodeFlags): Promise<void
 
 /** The node examines the members. `null` would have it remove the notice. */
 function parseNotice(text: string): object {
-  const form = jsonOf(text);
+  const form = parsedOrNull(text);
   if (typeof form === "object" && form !== null) return form;
   throw failed("this is not the output of `waypost notice sign`");
 }
 
-function jsonOf(text: string): unknown {
+function parsedOrNull(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {

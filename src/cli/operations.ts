@@ -170,7 +170,7 @@ function registerBlock(block: Command): void {
       const broad = yes ? undefined : subjects.find(isBroad);
       if (broad !== undefined) throw failed(`${broad} has millions of clients: confirm with --yes`);
       if (guests.length > 0) confirmed(blockQuestion(subjects), { yes });
-      await change(flags, {
+      await changeBlocks(flags, {
         add: subjects.map((subject) => ({ subject, sender_only: sender, reason })),
         remove: [],
       });
@@ -180,7 +180,9 @@ function registerBlock(block: Command): void {
     block
       .command("remove <subject...>")
       .description("unblock DIDs and networks from the next request on"),
-  ).action((subjects: string[], flags: NodeFlags) => change(flags, { add: [], remove: subjects }));
+  ).action((subjects: string[], flags: NodeFlags) =>
+    changeBlocks(flags, { add: [], remove: subjects }),
+  );
   addNodeFlags(
     block.command("list").description("list what is blocked, since when and why"),
   ).action(async (flags: NodeFlags) => {
@@ -223,7 +225,7 @@ export async function guestsOf(id: string, flags: NodeFlags): Promise<string[]> 
   return guests;
 }
 
-async function change(flags: NodeFlags, body: unknown): Promise<void> {
+async function changeBlocks(flags: NodeFlags, body: unknown): Promise<void> {
   const answer = await askNode(flags, "/operations/blocks", body);
   const { added, replaced, removed, entries } = answer;
   const missing = Array.isArray(answer["missing"]) ? answer["missing"].map(String) : [];

@@ -45,7 +45,7 @@ export function registerReceiveCommands(program: Command): void {
     .option("--follow", "keep receiving until interrupted, live too")
     .option("--accept", "accept who signed what is received: their files may then be large")
     .option("--without-history", "on a linked device: no longer wait for people and groups");
-  clientCommand(addIdentityFlag(receiveCommand), receive);
+  clientCommand(addIdentityFlag(receiveCommand), receiveMessages);
   const queryCommand = program
     .command("query")
     .description("list waiting messages without removing them");
@@ -82,7 +82,7 @@ type Round = { readonly received: readonly ReceivedFile[]; readonly problems: re
 const pollMs = 1_000;
 
 /** Messages are saved in the identity's store, acknowledged, and then written as files. */
-async function receive(
+async function receiveMessages(
   session: CommandSession,
   { out, follow, accept: acceptRequests = false, waitFor = 0, withoutHistory }: ReceiveFlags,
 ): Promise<void> {

@@ -47,7 +47,7 @@ async function verifyRelease(files: readonly string[], flags: VerifyFlags): Prom
   if (sums === null) throw failed(`${sumsFile} is not a list of SHA-256 sums`);
   const wanted = files.length > 0 ? files : filesNextTo(sumsFile, sums);
   if (wanted.length === 0) throw failed(`no file that ${sumsFile} names lies next to it`);
-  for (const file of wanted) await checkFile(file, sums.get(basename(file)));
+  for (const file of wanted) await checkReleaseFile(file, sums.get(basename(file)));
 
   const names = wanted.map((file) => basename(file));
   const count = `${countOf(names.length, "file")} as released`;
@@ -68,7 +68,7 @@ function filesNextTo(sumsFile: string, sums: ReadonlyMap<string, string>): strin
   return paths.filter((path) => existsSync(path));
 }
 
-async function checkFile(file: string, sum: string | undefined): Promise<void> {
+async function checkReleaseFile(file: string, sum: string | undefined): Promise<void> {
   if (sum === undefined) throw failed(`${basename(file)} is not part of this release`);
   if (!existsSync(file)) throw failed(`${file} does not exist`);
   const hash = sha256.create();

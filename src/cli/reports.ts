@@ -37,14 +37,14 @@ export function registerReportsCommand(program: Command): void {
   const reports = program
     .command("reports")
     .description("what members have reported to the operator's identity");
-  clientCommand(addIdentityFlag(reports.command("list").description("list reports")), list);
+  clientCommand(addIdentityFlag(reports.command("list").description("list reports")), listReports);
   clientCommand(
     addIdentityFlag(
       reports
         .command("show <id>")
         .description("show a report and which signatures hold, by the beginning of its id"),
     ),
-    show,
+    showReport,
   );
   clientCommand(
     addIdentityFlag(
@@ -118,7 +118,7 @@ function namedIn(reports: readonly Found[], named: string): Found {
 
 const timeOf = (ms: number): string => new Date(ms).toISOString();
 
-async function list(session: CommandSession): Promise<void> {
+async function listReports(session: CommandSession): Promise<void> {
   const found = await reportsOf(session);
   const lines = found.map(({ id, reporter, sentMs, reason, messages }) => {
     const authors = [...new Set(messages.map(({ from }) => from ?? "an unnamed author"))];
@@ -155,7 +155,7 @@ async function judge(session: CommandSession, { reporter, messages }: Found): Pr
   );
 }
 
-const verdictOf = (judged: Judged): string => {
+const reportVerdict = (judged: Judged): string => {
   const { holds } = judged;
   const isTimeSigned = coversTime(judged);
   if (holds === null) return "nothing shows who wrote it";
@@ -165,13 +165,13 @@ const verdictOf = (judged: Judged): string => {
     : "ITS SIGNATURE DOES NOT HOLD by the author's present keys";
 };
 
-function contentOf({ data, mediaType, name, sizeBytes }: Judged): string {
+function reportedContent({ data, mediaType, name, sizeBytes }: Judged): string {
   const isText = isTextType(mediaType) || mediaType.includes("json");
   const text = data !== null && isText ? decodeUtf8(data) : null;
   return text ?? `a file ${name} (${mediaType}, ${renderBytes(sizeBytes)})`;
 }
 
-async function show(session: CommandSession, _flags: object, named: string | undefined) {
+async function showReport(session: CommandSession, _flags: object, named: string | undefined) {
   const found = await reportNamed(session, named ?? "");
   const judged = await judge(session, found);
   const { id, reporter, sentMs, reason } = found;
@@ -179,8 +179,8 @@ async function show(session: CommandSession, _flags: object, named: string | und
     `report ${id} of ${timeOf(sentMs)} by ${reporter}`,
     ...(reason === "" ? [] : [`reason: ${reason}`]),
     ...judged.flatMap((one, i) => [
-      `${i + 1}. ${timeOf(one.sentMs)}  ${one.from ?? "an unnamed author"}: ${verdictOf(one)}`,
-      ...contentOf(one)
+      `${i + 1}. ${timeOf(one.sentMs)}  ${one.from ?? "an unnamed author"}: ${reportVerdict(one)}`,
+      ...reportedContent(one)
         .split("\n")
         .map((line) => `   ${line}`),
     ]),
@@ -193,7 +193,7 @@ async function show(session: CommandSession, _flags: object, named: string | und
     media_type: one.mediaType,
     signature: one.holds === null ? "unknown" : one.holds ? "holds" : "fails",
     time_signed: coversTime(one),
-    content: contentOf(one),
+    content: reportedContent(one),
   }));
   const shown = { ok: true, id, reporter, sent_at: timeOf(sentMs), reason, messages };
   session.report.result(shown, lines.map(printable).join("\n"));

@@ -27,7 +27,7 @@ export function registerServeCommands(program: Command): void {
     .command("serve")
     .description("run the nodes of a configuration file")
     .option("-c, --config <file>", "configuration file", defaultConfigFile)
-    .action(({ config }: { config: string }) => serve(config));
+    .action(({ config }: { config: string }) => runServer(config));
   program
     .command("dev")
     .description("run all three nodes on this machine, without any configuration")
@@ -57,7 +57,7 @@ type DevFlags = {
   readonly json: boolean;
 };
 
-async function serve(file: string): Promise<void> {
+async function runServer(file: string): Promise<void> {
   const read = (): Promise<Config> => readConfig(file, { toServe: true });
   const config = await read();
   const sink = logTo(process.stdout, config);

@@ -16,7 +16,7 @@ import { toFailure } from "../app/stores.ts";
 import { errorText } from "../core/fault.ts";
 import type { PlaceMove, StoreRecord, VerifyReport } from "../storage/contract.ts";
 import {
-  encodeRecord,
+  encodeExportLine,
   exportEnd,
   exportHeader,
   importRecords,
@@ -34,7 +34,7 @@ import {
 import { createReport, ownCommand, parseBetween, print } from "./command.ts";
 import { defaultConfigFile } from "./config.ts";
 import { askNode } from "./operations.ts";
-import { backup, restore } from "./store-backups.ts";
+import { backup, restoreStore } from "./store-backups.ts";
 
 export function registerStorageCommand(program: Command): void {
   const storage = program
@@ -72,7 +72,7 @@ export function registerStorageCommand(program: Command): void {
       "folder that `backup` wrote; or s3://bucket/prefix for the newest copy there, or one of its times",
     )
     .addOption(scratchOption())
-    .action(restore);
+    .action(restoreStore);
   command("verify", "check every record of the stores, while the nodes run")
     .addOption(new Option("--apart").hideHelp())
     .action(verify);
@@ -202,7 +202,7 @@ async function exportStore(options: Options & { readonly to?: string }): Promise
     await write(exportHeader);
     for (; next.done !== true; next = await found.next()) {
       records++;
-      await write(encodeRecord(next.value));
+      await write(encodeExportLine(next.value));
     }
     await write(exportEnd(records, hash.copy().digest()));
   } catch (error) {

@@ -149,7 +149,7 @@ async function backupInto(
   );
 }
 
-export async function restore(options: RestoreOptions): Promise<void> {
+export async function restoreStore(options: RestoreOptions): Promise<void> {
   const place = parseBucketPlace(options.from);
   if (place === null) return restoreFrom(options);
   await inScratch(options.scratch, async (scratch) => {

@@ -34,7 +34,7 @@ const pages = () => clients.matchAll({ type: "window", includeUncontrolled: true
 
 /** For `push` events: `self.addEventListener("push", pushed)`. */
 export function pushed(event: PushEventLike): void {
-  event.waitUntil(receive(event.data?.text() ?? ""));
+  event.waitUntil(receivePush(event.data?.text() ?? ""));
 }
 
 /** For `notificationclick` events: shows the page. */
@@ -44,8 +44,8 @@ export function clicked(event: ClickEventLike): void {
   event.waitUntil(open(typeof notification.data === "string" ? notification.data : "/"));
 }
 
-async function receive(text: string): Promise<void> {
-  const { waypost: confirmation, notification } = parse(text);
+async function receivePush(text: string): Promise<void> {
+  const { waypost: confirmation, notification } = parsePayload(text);
   if (confirmation !== undefined) {
     new BroadcastChannel("waypost.push").postMessage(confirmation);
     if ((await pages()).some(({ visibilityState }) => visibilityState === "visible")) return;
@@ -63,7 +63,7 @@ async function receive(text: string): Promise<void> {
 }
 
 /** What this device asked its Caches to push, which may be any text, or their confirmation. */
-function parse(text: string): Payload {
+function parsePayload(text: string): Payload {
   try {
     return (JSON.parse(text) as Payload | null) ?? {};
   } catch {

@@ -19,8 +19,8 @@ import type { Guardian, GuardianChoice } from "./identity/guardians.ts";
 import {
   checkOptions,
   makeIdentity,
+  nodeUrls,
   settleIdentity,
-  urlsOf,
   type WaypostOptions,
 } from "./identity/opening.ts";
 import type { PushOptions, PushSubscriptionLike } from "./identity/push.ts";
@@ -87,7 +87,7 @@ export class Waypost {
 
   static async #open(options: WaypostOptions): Promise<Waypost> {
     const { retries, signal, timeoutMs: withinMs = timeoutMsDefault } = options;
-    const urls = urlsOf(options);
+    const urls = nodeUrls(options);
     const client = connect({
       ...urls,
       ...(options.timeoutMs === undefined ? {} : { timeoutMs: options.timeoutMs }),
@@ -118,7 +118,7 @@ export class Waypost {
       if (isNew) await keeping;
       // What can't go on any more is forgotten, with its secrets.
       if ((await client.known.memory.load("sending")) !== null)
-        await (await import("./store/resume.ts")).change(client.known.memory, (sets) => sets);
+        await (await import("./store/resume.ts")).changePlans(client.known.memory, (sets) => sets);
       void me.#upkeep.orFailed("watch", () => me.#renewGuardians());
       // A new document names the addresses that it was made with.
       if (!isNew && !isDeviceName(name))
@@ -227,7 +227,7 @@ export class Waypost {
     const { client, waiting } = this.#identity;
     await this.#identity.inOrder(async () => {
       const { move } = await import("./identity/moving.ts");
-      await move(client, this.#identity.secrets, urlsOf(this.#options), waiting);
+      await move(client, this.#identity.secrets, nodeUrls(this.#options), waiting);
     });
     this.#session?.reconnect();
     void this.#upkeep.keepBundles();
@@ -236,7 +236,7 @@ export class Waypost {
   async #compareAddress(): Promise<void> {
     const { addressesElsewhere, rememberFirstHosts } = await import("./identity/address.ts");
     await rememberFirstHosts(this.client, this.did);
-    const found = await addressesElsewhere(this.client, this.did, urlsOf(this.#options));
+    const found = await addressesElsewhere(this.client, this.did, nodeUrls(this.#options));
     if (found === null || this.#closed.signal.aborted) return;
     if (isDeviceName(this.#options.name ?? "")) await this.move();
     else this.#identity.emit({ type: "address_differs", ...found });
@@ -350,7 +350,7 @@ export class Waypost {
     const push = async () => {
       const device = (await this.#session?.devices.ownIdentity()) ?? null;
       const own = { client: this.client, identity: this.identity, device };
-      await (await import("./identity/push.ts")).subscribe(own, subscription, options);
+      await (await import("./identity/push.ts")).subscribeDevice(own, subscription, options);
     };
     this.#pushAgain = options === null ? null : push;
     await push();

@@ -67,7 +67,7 @@ import type { OrderedTable, SharedTable, TableChange, TableView } from "./table.
 
 /** The ledger's own log. */
 const own = "l/";
-const placeOf = (log: string): string => (log === "" ? own : `w/${encodeHex(sha256(utf8(log)))}/`);
+const logPrefix = (log: string) => (log === "" ? own : `w/${encodeHex(sha256(utf8(log)))}/`);
 
 const bundleKey = (at: string, index: number) => `${at}e/${records.ordered(index)}`;
 const tileKey = (at: string, level: number, index: number) =>
@@ -95,7 +95,7 @@ function writeLogHead(view: TableChange, at: string, { root, ...counts }: Stored
 
 // ---------------------------------------------------------------------------------------------------------- tree
 
-function readBundle(view: TableView, at: string, index: number): Uint8Array[] {
+function readEntryBundle(view: TableView, at: string, index: number): Uint8Array[] {
   const bytes = view.get(bundleKey(at, index));
   const entries = bytes === null ? [] : decodeBundle(bytes);
   if (entries === null)
@@ -119,7 +119,7 @@ function readTile(
   at: string,
   { level, index }: { level: number; index: number },
 ): Uint8Array {
-  if (level === 0) return concatBytes(...readBundle(view, at, index).map(hashLeaf));
+  if (level === 0) return concatBytes(...readEntryBundle(view, at, index).map(hashLeaf));
   return view.get(tileKey(at, level, index)) ?? new Uint8Array(0);
 }
 
@@ -133,7 +133,7 @@ function appendEntries(
   for (let done = 0; done < entries.length; ) {
     const index = Math.floor((size + done) / tileWidth);
     const held = (size + done) % tileWidth;
-    const before = held === 0 ? [] : readBundle(view, at, index).slice(0, held);
+    const before = held === 0 ? [] : readEntryBundle(view, at, index).slice(0, held);
     const bundle = [...before, ...entries.slice(done, done + tileWidth - before.length)];
     view.put(bundleKey(at, index), encodeBundle(bundle));
     done += bundle.length - before.length;
@@ -385,7 +385,7 @@ type Lost = { readonly entries: readonly Uint8Array[]; readonly signed: LogHead 
 
 // ----------------------------------------------------------------------------------------------------------- logs
 
-const noteKey = (log: string) => `${placeOf(log)}n`;
+const noteKey = (log: string) => `${logPrefix(log)}n`;
 const readNote = (view: TableView, log: string) =>
   decodeUtf8(view.get(noteKey(log)) ?? new Uint8Array(0)) ?? "";
 
@@ -399,17 +399,17 @@ export function openLogs(table: OrderedTable | SharedTable): Logs {
     prove: (tiles: ReadTile, view: TableView, head: StoredHead) => T | null,
   ) =>
     read((view) => {
-      const head = readLogHead(view, placeOf(log));
+      const head = readLogHead(view, logPrefix(log));
       return head === null || size > head.size
         ? null
-        : prove(tilesOf(view, placeOf(log)), view, head);
+        : prove(tilesOf(view, logPrefix(log)), view, head);
     });
   return {
-    head: (log) => read((view) => readLogHead(view, placeOf(log))),
+    head: (log) => read((view) => readLogHead(view, logPrefix(log))),
     genesisSeed: () => read((view) => view.get(records.genesisSeedKey)?.slice() ?? null),
     tile: (log, place) =>
       proving(log, 0, (tiles, view, { size }) =>
-        readPlace(view, { at: placeOf(log), place, size, tiles }),
+        readPlace(view, { at: logPrefix(log), place, size, tiles }),
       ),
     inclusion: (log, index, size) =>
       proving(log, size, (tiles) =>
@@ -424,12 +424,12 @@ export function openLogs(table: OrderedTable | SharedTable): Logs {
         const then = undoTo(view, head, size);
         return then === null ? null : proveInMap(then.read, key);
       }),
-    copiedBytes: (log) => read((view) => readLogHead(view, placeOf(log))?.bytes ?? 0),
+    copiedBytes: (log) => read((view) => readLogHead(view, logPrefix(log))?.bytes ?? 0),
     copy: async (log, batches) => {
       const refused = new StoreError("corrupt", "the entries are not part of the log");
       try {
         return await table.commit((view) => {
-          const copied = copyEntries(view, placeOf(log), batches);
+          const copied = copyEntries(view, logPrefix(log), batches);
           // Whatever an attempt has written goes with the commit.
           if (copied === null) throw refused;
           return copied;
@@ -473,11 +473,11 @@ function readPlace(
   { at, place: { level, index, width }, size, tiles }: Reading,
 ): Uint8Array | null {
   if (width > widthOfTile(level === "entries" ? 0 : level, index, size)) return null;
-  if (level === "entries") return encodeBundle(readBundle(view, at, index).slice(0, width));
+  if (level === "entries") return encodeBundle(readEntryBundle(view, at, index).slice(0, width));
   return tiles(level, index).slice(0, width * hashBytes);
 }
 
-const bytesOf = (key: string, page: Uint8Array | null) => (page ? key.length + page.length : 0);
+const rowBytes = (key: string, page: Uint8Array | null) => (page ? key.length + page.length : 0);
 
 function copyEntries(
   view: TableChange,
@@ -490,7 +490,7 @@ function copyEntries(
   let held = bytes + concatBytes(...entries).length;
   for (const [path, page] of replayed.pages) {
     const key = pageKey(at, path);
-    held += bytesOf(key, page) - bytesOf(key, view.get(key));
+    held += rowBytes(key, page) - rowBytes(key, view.get(key));
   }
   writePages(view, at, replayed.pages);
   const copied = { size: size + entries.length, root: appendEntries(view, at, size, entries) };

@@ -166,7 +166,7 @@ export function accountOf(bytes: Uint8Array | null): Account {
   return account;
 }
 
-function didOf(bytes: Uint8Array | null): Did | null {
+function decodeDid(bytes: Uint8Array | null): Did | null {
   if (bytes === null) return null;
   const text = decodeUtf8(bytes);
   if (text === null || !isDid(text)) throw corrupt("alias");
@@ -252,7 +252,7 @@ export function readHead(view: TableView): EmbeddedHead {
 
 /** The DID that an alias belongs to; `null` for none. */
 export function readHolder(view: TableView, alias: string): Did | null {
-  return didOf(view.get(aliasKey(alias)));
+  return decodeDid(view.get(aliasKey(alias)));
 }
 
 /** For which DID an alias is reserved, and until when; `null` for none. */

@@ -49,7 +49,7 @@ function checkLabels(labels: readonly string[]): void {
 }
 
 /** Names an envelope whose bytes are gone: 128 bits of its SHA-256. A second one can't be found. Cost: 1 µs a KiB. */
-export function digestOf(envelope: Uint8Array): Uint8Array {
+export function shortDigest(envelope: Uint8Array): Uint8Array {
   return sha256(envelope).subarray(0, digestBytes);
 }
 
@@ -95,13 +95,13 @@ export function decideQuota(
 ): readonly string[] | Extract<StoreOutcome, { kind: "full" }> {
   const { mailbox, store } = sums;
   const bytes = envelope.length;
-  if (isOver(mailbox(null), bytes, quota.recipientEntriesMax, quota.recipientBytesMax))
+  if (exceedsBounds(mailbox(null), bytes, quota.recipientEntriesMax, quota.recipientBytesMax))
     return { kind: "full", scope: "recipient" };
   const place = quota.places.find((one) => hasRoomIn(one, bytes, mailbox));
   const last = quota.places.at(-1);
   if (place === undefined && last !== undefined)
     return { kind: "full", scope: "pool", label: last.pool };
-  if (isOver(store(null), bytes, quota.storeEntriesMax, quota.storeBytesMax))
+  if (exceedsBounds(store(null), bytes, quota.storeEntriesMax, quota.storeBytesMax))
     return { kind: "full", scope: "store" };
   const { storeShare } = quota;
   if (storeShare !== null && labels.includes(storeShare.label) && isBeyond(storeShare, bytes, sums))
@@ -116,8 +116,8 @@ export function hasRoomIn(
   sums: Sums,
 ): boolean {
   const [mine, all] = [sums(own.label), sums(pool)];
-  if (isOver(mine, bytes, own.entriesMax, own.bytesMax)) return false;
-  if (isOver(all, bytes, poolMax.entries, poolMax.bytes)) return false;
+  if (exceedsBounds(mine, bytes, own.entriesMax, own.bytesMax)) return false;
+  if (exceedsBounds(all, bytes, poolMax.entries, poolMax.bytes)) return false;
   if (!isRest) return true;
   return mine.entries <= poolMax.entries - all.entries && mine.bytes <= poolMax.bytes - all.bytes;
 }
@@ -129,13 +129,13 @@ function isBeyond(
 ): boolean {
   // An acknowledged id is remembered: a sender could use up the ids by storing for one who acknowledges at once.
   return (
-    isOver(store(label), bytes, entriesMax, bytesMax) ||
-    isOver(known(label), bytes, room.entries / 2, room.bytes / 2)
+    exceedsBounds(store(label), bytes, entriesMax, bytesMax) ||
+    exceedsBounds(known(label), bytes, room.entries / 2, room.bytes / 2)
   );
 }
 
 /** Whether one more entry of `bytes` bytes exceeds either bound. */
-export function isOver(
+export function exceedsBounds(
   held: MailboxStats,
   bytes: number,
   entriesMax: number,

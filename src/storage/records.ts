@@ -101,7 +101,7 @@ export class TableReceipts implements Receipts {
     checkReceipt(key, value);
     await this.table.commit(
       (view) => set(view, codeOf(key), { value, untilMs }),
-      sizeOf(key, value),
+      recordSize(key, value),
     );
   }
 
@@ -118,7 +118,7 @@ export class TableReceipts implements Receipts {
       set(view, codeOf(key), { value, untilMs });
       return null;
     };
-    return this.table.commit(put, sizeOf(key, value));
+    return this.table.commit(put, recordSize(key, value));
   }
 
   async get(key: string, nowMs: number): Promise<Uint8Array | null> {
@@ -178,7 +178,7 @@ export function receiptIn(
   return key.startsWith("r") ? { key: textOf(key.slice(1)), ...standingIn(bytes) } : null;
 }
 
-function sizeOf(key: string, value: Uint8Array) {
+function recordSize(key: string, value: Uint8Array) {
   return { kind: "record", bytes: 4 * key.length + value.length + recordOverhead } as const;
 }
 

@@ -23,7 +23,7 @@ const kinds: Readonly<Record<string, string>> = {
   object: "a table",
 };
 
-function kindOf(value: unknown): string {
+function describedValue(value: unknown): string {
   if (Array.isArray(value)) return "a list";
   if (typeof value === "number") return Number.isInteger(value) ? "a number" : "a fraction";
   return typeof value === "string" ? "text" : (kinds[typeof value] ?? typeof value);
@@ -34,7 +34,7 @@ export const wording = {
   error: ({ code, expected, input }: ZodIssue) => {
     if (input === undefined) return "is missing";
     const wanted = code === "invalid_type" ? kinds[String(expected)] : undefined;
-    return wanted === undefined ? undefined : `must be ${wanted}, not ${kindOf(input)}`;
+    return wanted === undefined ? undefined : `must be ${wanted}, not ${describedValue(input)}`;
   },
 };
 

@@ -66,7 +66,7 @@ export interface SharedTable {
 }
 
 /** Throws for a key that the table does not accept: a mistake of the caller. */
-function checkKey(key: string): void {
+function checkTableKey(key: string): void {
   if (!/^[!-~]{1,1600}$/.test(key))
     throw new RangeError("a table key has 1 to 1,600 characters of visible ASCII");
 }
@@ -102,7 +102,7 @@ export class Overlay implements TableChange {
   }
 
   put(key: string, value: Uint8Array): void {
-    checkKey(key);
+    checkTableKey(key);
     this.written.set(key, value.slice());
   }
 
@@ -144,7 +144,7 @@ export function rememberDecoded<T>(
   });
   return (key, bytes) => {
     const entry = entries.get(key);
-    if (entry !== undefined && isSame(entry.bytes, bytes)) return entry.value;
+    if (entry !== undefined && isSameBytes(entry.bytes, bytes)) return entry.value;
     entries.delete(key);
     const value = decode(bytes);
     entries.set(key, { bytes, value });
@@ -153,6 +153,6 @@ export function rememberDecoded<T>(
 }
 
 /** A table that remembers its records returns the same object again, which costs no look at the bytes. */
-function isSame(a: Uint8Array, b: Uint8Array): boolean {
+function isSameBytes(a: Uint8Array, b: Uint8Array): boolean {
   return a === b || (a.length === b.length && Buffer.compare(a, b) === 0);
 }

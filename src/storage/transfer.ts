@@ -19,7 +19,7 @@ export const exportEnd = (records: number, sum: Uint8Array): string =>
   JSON.stringify({ kind: "end", records, sha256: encodeHex(sum) });
 
 /** Bytes are an object with their Base64, and everything else is as in memory. */
-export function encodeRecord(record: StoreRecord): string {
+export function encodeExportLine(record: StoreRecord): string {
   return JSON.stringify(record, function (this: Record<string, unknown>, name, written) {
     const value = this[name];
     return value instanceof Uint8Array ? { base64: encodeBase64(value) } : written;
@@ -77,7 +77,7 @@ export async function importRecords(
   await store.import(async (target) => {
     const filling = new Filling(target, nowMs);
     for await (const record of records) {
-      if (isOver(record, nowMs)) report.over++;
+      if (hasExpired(record, nowMs)) report.over++;
       else {
         report[reported[record.kind]]++;
         await filling.add(record);
@@ -88,7 +88,7 @@ export async function importRecords(
   return report;
 }
 
-function isOver(record: StoreRecord, nowMs: number): boolean {
+function hasExpired(record: StoreRecord, nowMs: number): boolean {
   if (record.kind === "ledger") return false;
   if (record.kind !== "message") return record.untilMs <= nowMs;
   const { expiresAtMs, keptUntilMs, onExpiry } = record.entry;

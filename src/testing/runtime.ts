@@ -128,7 +128,9 @@ function serve({ hostname, port, routes, fetch, websocket }: ServeOptions) {
   const server = createServer((incoming, outgoing) => {
     const left = new AbortController();
     outgoing.once("close", () => left.abort());
-    void answer(incoming, () => false, left.signal).then((response) => write(outgoing, response));
+    void answer(incoming, () => false, left.signal).then((response) =>
+      writeResponse(outgoing, response),
+    );
   });
   server.on("upgrade", (incoming, socket: Duplex) => {
     sockets.add(socket);
@@ -165,7 +167,10 @@ function requestOf(incoming: IncomingMessage, signal: AbortSignal): Request {
   } as RequestInit);
 }
 
-async function write(outgoing: ServerResponse, response: Response | undefined): Promise<void> {
+async function writeResponse(
+  outgoing: ServerResponse,
+  response: Response | undefined,
+): Promise<void> {
   if (response === undefined) return;
   const bytes = new Uint8Array(await response.arrayBuffer());
   outgoing.writeHead(response.status, Object.fromEntries(response.headers));

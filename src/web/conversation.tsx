@@ -18,7 +18,7 @@ import {
   useSession,
   useStored,
 } from "./parts.tsx";
-import { type Panel, show } from "./place.ts";
+import { type Panel, showConversation } from "./place.ts";
 import { me } from "./session.ts";
 import { dayOf, oneLine } from "./text.ts";
 import { t } from "./words/language.ts";
@@ -50,7 +50,12 @@ export function ConversationView({ id, at, open }: ConversationProps) {
   return (
     <main class="conversation" aria-label={t.conversationWith(name)}>
       <header class="bar">
-        <IconButton shape="back" label={t.back} class="round narrow" onClick={() => show(null)} />
+        <IconButton
+          shape="back"
+          label={t.back}
+          class="round narrow"
+          onClick={() => showConversation(null)}
+        />
         <button type="button" class="who" disabled={!isPerson && group === null} onClick={about}>
           <Avatar {...{ id, name, person }} />
           <bdi class="name">{name}</bdi>

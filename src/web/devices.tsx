@@ -5,7 +5,7 @@ import { Button, CopyButton, Form, Input, Problem, useStored } from "./parts.tsx
 import { QrCode } from "./qr.tsx";
 import { addingOf, ReplaceKeys } from "./replacing.tsx";
 import { canScan, Scanner } from "./scanner.tsx";
-import { deviceLabel, linkDevice, me, textOf, toast } from "./session.ts";
+import { deviceLabel, failureText, linkDevice, me, toast } from "./session.ts";
 import { t } from "./words/language.ts";
 
 /** The new device's side, on its first page. */
@@ -19,7 +19,7 @@ export function LinkThis() {
       cancel = linking.cancel;
       if (isOver) void cancel();
       else setCode(linking.code);
-    }).catch((error: unknown) => isOver || setProblem(textOf(error)));
+    }).catch((error: unknown) => isOver || setProblem(failureText(error)));
     return () => {
       isOver = true;
       void cancel();

@@ -4,7 +4,7 @@ import { isFile } from "./files.ts";
 import { sendTo } from "./groups.tsx";
 import { Avatar, Dialog, nameOf, useStored } from "./parts.tsx";
 import { allOf, summaryOf } from "./people.tsx";
-import { show } from "./place.ts";
+import { showConversation } from "./place.ts";
 import { attempt, me, toast } from "./session.ts";
 import { t } from "./words/language.ts";
 
@@ -22,7 +22,7 @@ export function Forward({ message, onClose }: ForwardProps) {
     const content = isFile(message) ? await me.store.file(message) : (message.text ?? "");
     await sendTo(id, content, { isForwarded: true });
     toast(t.forwardedTo(name));
-    show(id);
+    showConversation(id);
   };
   return (
     <Dialog title={t.forwardTo} onClose={onClose}>

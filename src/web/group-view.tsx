@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import type { Group, Person } from "../client/package.ts";
 import { Button, Check, Form, Input, nameOf, Phrase, useStored } from "./parts.tsx";
-import { show } from "./place.ts";
+import { showConversation } from "./place.ts";
 import { me } from "./session.ts";
 import { t } from "./words/language.ts";
 
@@ -82,7 +82,7 @@ function GroupForm({ group, people, onClose }: FormProps) {
     const add = [...chosen].filter((did) => !members.includes(did));
     const remove = members.filter((did) => !chosen.has(did));
     if (group !== null) await group.change({ name: name.trim(), add, remove });
-    else show((await me.groups.create(name.trim(), add)).id);
+    else showConversation((await me.groups.create(name.trim(), add)).id);
     onClose();
   };
   const choose = (did: string) =>

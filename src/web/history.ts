@@ -45,7 +45,7 @@ export function useMessages(id: string, at: string | null): History {
     const stop = me.on((event) => {
       if (event.type !== "changed" || event.conversation !== id) return;
       if (event.what === "removed" || event.what === "message" || event.what === "state")
-        void changed(id, event).then((how) => isOver || change(how));
+        void historyChange(id, event).then((how) => isOver || change(how));
     });
     return () => {
       isOver = true;
@@ -69,7 +69,7 @@ export function useMessages(id: string, at: string | null): History {
 }
 
 /** What a change of the store does to what is shown. */
-async function changed(
+async function historyChange(
   id: string,
   { what, id: messageId }: { readonly what: string; readonly id: string | null },
 ): Promise<(now: Held) => Held> {

@@ -30,7 +30,7 @@ function Playing({ message, name }: PlayerProps) {
   if (url === null) return <progress />;
   if (url === "") return <p class="gone">{t.noPlaying}</p>;
   return /^video\//.test(message.mediaType) ? (
-    <video {...partsOf(url, name)} playsInline />
+    <video {...playerProps(url, name)} playsInline />
   ) : (
     <Sound url={url} name={name} />
   );
@@ -39,7 +39,7 @@ function Playing({ message, name }: PlayerProps) {
 type SoundProps = { readonly url: string; readonly name: string };
 
 /** What people send has no captions. */
-const partsOf = (url: string, name: string) => ({
+const playerProps = (url: string, name: string) => ({
   src: url,
   class: "played",
   controls: true,
@@ -48,7 +48,7 @@ const partsOf = (url: string, name: string) => ({
 });
 
 export function Sound({ url, name }: SoundProps) {
-  return <audio {...partsOf(url, name)} />;
+  return <audio {...playerProps(url, name)} />;
 }
 
 /** Under a type of this list, whatever its sender calls it. */

@@ -14,8 +14,8 @@ import {
   useUrl,
 } from "./parts.tsx";
 import { summaryOf } from "./people.tsx";
-import { attempt, me, textOf } from "./session.ts";
-import { cut, durationOf, oneLine, piecesOf, sizeOf, timeOf } from "./text.ts";
+import { attempt, failureText, me } from "./session.ts";
+import { cut, durationOf, oneLine, piecesOf, sizeText, timeOf } from "./text.ts";
 import { t } from "./words/language.ts";
 
 type BubbleProps = {
@@ -298,7 +298,7 @@ function FileContent({ message }: Pick<BubbleProps, "message">) {
   const [asked, setAsked] = useState<StoredMessage | null>(null);
   const name = oneLine(message.name, 48) || t.file;
   if (message.content === "removed") return <p class="text gone">{t.fileRemoved(name)}</p>;
-  const size = sizeOf(message.sizeBytes);
+  const size = sizeText(message.sizeBytes);
   const isHere = message.content === "whole";
   const open = async () => {
     if (isHere) return saveFile(me.store, message);
@@ -389,7 +389,7 @@ function Delivery({ message }: Pick<BubbleProps, "message">) {
       {state === "failed" ? t.notSent : t.mayHaveArrived}
       {failed === undefined
         ? "."
-        : `: ${oneLine(textOf({ code: failed.code, message: failed.reason }), 120)}`}{" "}
+        : `: ${oneLine(failureText({ code: failed.code, message: failed.reason }), 120)}`}{" "}
       <Button onClick={() => me.store.resend(message.id)}>{t.sendAgain}</Button>
     </span>
   );

@@ -24,13 +24,19 @@ import {
   Phrase,
   useStored,
 } from "./parts.tsx";
-import { type Invited, invitationLink, type Panel, parseInvited, show } from "./place.ts";
+import {
+  type Invited,
+  invitationLink,
+  type Panel,
+  parseInvited,
+  showConversation,
+} from "./place.ts";
 import { ProfileSettings } from "./profile.tsx";
 import { QrCode } from "./qr.tsx";
 import { AboutOperator, Report } from "./report.tsx";
 import { canScan, Scanner } from "./scanner.tsx";
 import { attempt, isTrial, me, node, operatorInvitation, warnOfState } from "./session.ts";
-import { oneLine, sizeOf } from "./text.ts";
+import { oneLine, sizeText } from "./text.ts";
 import { chooseLanguage, chosenLanguage, t } from "./words/language.ts";
 import { languages } from "./words/locale.ts";
 
@@ -128,7 +134,7 @@ function Write({ to, onClose }: DialogProps & { readonly to: Invited }) {
       ...(name === "" && known ? {} : { name }),
       ...(to.secret === null ? {} : { invitation: to.secret }),
     });
-    show(did);
+    showConversation(did);
     onClose();
   };
   return (
@@ -186,7 +192,7 @@ function AboutPerson({ did, onClose }: DialogProps & { readonly did: string }) {
 function DeleteButton({ id, onClose }: DialogProps & { readonly id: string }) {
   const remove = async () => {
     onClose();
-    show(null);
+    showConversation(null);
     await me.store.removeConversation(id);
   };
   return (
@@ -244,7 +250,7 @@ function Settings({ onClose }: DialogProps) {
         <CopyButton text={me.did} label={t.copy} />
       </p>
       {usage !== null && (
-        <p class="address">{t.usage(sizeOf(usage.bytes), sizeOf(usage.bytesMax))}</p>
+        <p class="address">{t.usage(sizeText(usage.bytes), sizeText(usage.bytesMax))}</p>
       )}
     </Dialog>
   );

@@ -4,7 +4,7 @@ import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "preact
 import type { GroupFacts, Person } from "../client/package.ts";
 import { smallPicture } from "./files.ts";
 import { isTwin } from "./names.ts";
-import { attempt, current, me, type State, subscribe, textOf, toast } from "./session.ts";
+import { attempt, current, failureText, me, type State, subscribe, toast } from "./session.ts";
 import { oneLine, shortDid } from "./text.ts";
 import { t } from "./words/language.ts";
 
@@ -50,7 +50,7 @@ type Loaded<T> = { readonly value: T | null; readonly problem: string | null };
 export function useLoaded<T>(load: () => Promise<T>, concerns: readonly unknown[]): Loaded<T> {
   const [loaded, setLoaded] = useState<Loaded<T>>({ value: null, problem: null });
   useEffect(() => {
-    const fail = (error: unknown) => setLoaded({ value: null, problem: textOf(error) });
+    const fail = (error: unknown) => setLoaded({ value: null, problem: failureText(error) });
     load().then((value) => setLoaded({ value, problem: null }), fail);
   }, concerns);
   return loaded;
@@ -65,7 +65,7 @@ export function onDemand<P extends object>(
     const [, again] = useReducer((count: number) => count + 1, 0);
     useEffect(() => {
       if (View !== null) return;
-      const fail = (error: unknown) => toast(textOf(error));
+      const fail = (error: unknown) => toast(failureText(error));
       load().then((loaded) => {
         View = loaded;
         again(undefined);
@@ -156,7 +156,7 @@ export function Form({ submit, busy = submit, isLine = false, onSubmit, children
     try {
       await onSubmit();
     } catch (error) {
-      setProblem(textOf(error));
+      setProblem(failureText(error));
     } finally {
       setBusy(false);
     }

@@ -4,7 +4,7 @@ import type { Conversation, StoredMessage } from "../client/package.ts";
 import { isFile, isReport } from "./files.ts";
 import { changeOf, isChange, type Names, useNames } from "./groups.tsx";
 import { Avatar, Button, Icon, IconButton, nameOf, useSession, useStored } from "./parts.tsx";
-import { type Panel, show } from "./place.ts";
+import { type Panel, showConversation } from "./place.ts";
 import { excerptOf, type Found, useSearch } from "./search.ts";
 import { me } from "./session.ts";
 import { folded, oneLine, whenOf } from "./text.ts";
@@ -135,7 +135,7 @@ async function refuseAll(requests: readonly Conversation[]): Promise<void> {
     if (group !== null) await (await me.groups.get(id))?.leave();
     await me.store.removeConversation(id);
   }
-  show(null);
+  showConversation(null);
 }
 
 /** Up and down go from one conversation to the next. */
@@ -185,7 +185,11 @@ function FoundMessages({ found, isOver, sought }: FoundProps) {
       <ul>
         {found.map(({ conversation, message }) => (
           <li key={message.key}>
-            <button type="button" class="row" onClick={() => show(conversation.id, message.id)}>
+            <button
+              type="button"
+              class="row"
+              onClick={() => showConversation(conversation.id, message.id)}
+            >
               <span class="lines">
                 <Top name={titleOf(conversation)} at={message.arrivedAt} />
                 <bdi class="last">{oneLine(excerptOf(message, sought), 90)}</bdi>
@@ -223,7 +227,7 @@ function Row({ conversation, isSelected, names }: RowProps) {
       class="row"
       aria-current={isSelected ? "page" : undefined}
       onKeyDown={moveByKey}
-      onClick={() => show(id)}
+      onClick={() => showConversation(id)}
     >
       <Avatar {...{ id, name, person }} />
       <span class="lines">

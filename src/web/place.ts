@@ -12,7 +12,7 @@ export type Panel =
   | { readonly is: "group"; readonly id: string | null };
 
 /** What stands behind `#`, which is sent to no server. */
-const partsOf = (link: string): URLSearchParams =>
+const linkParameters = (link: string): URLSearchParams =>
   new URLSearchParams(link.slice(link.indexOf("#") + 1));
 
 /** The open conversation, and the message in it that a search has found. */
@@ -26,11 +26,11 @@ export function usePlace(): {
     addEventListener("hashchange", read);
     return () => removeEventListener("hashchange", read);
   }, []);
-  const parts = partsOf(location.hash);
+  const parts = linkParameters(location.hash);
   return { conversation: parts.get("c"), message: parts.get("m") };
 }
 
-export function show(conversation: string | null, message?: string): void {
+export function showConversation(conversation: string | null, message?: string): void {
   const parts = new URLSearchParams(conversation === null ? {} : { c: conversation });
   if (message !== undefined) parts.set("m", message);
   if (`#${parts}` !== location.hash) location.hash = `#${parts}`;
@@ -57,7 +57,7 @@ export type Invited = {
 
 /** Of a link or a bare address that somebody pasted. */
 export function parseInvited(text: string): Invited {
-  const parts = partsOf(text.trim());
+  const parts = linkParameters(text.trim());
   const to = parts.get("to");
   if (to === null) return { to: text.trim(), name: "", secret: null };
   return { to, name: parts.get("name") ?? "", secret: parts.get("s") };
@@ -68,7 +68,7 @@ export function arrivedBy(): {
   readonly invited: Invited | null;
   readonly invitation: string | null;
 } {
-  const parts = partsOf(location.hash);
+  const parts = linkParameters(location.hash);
   return {
     invited: parts.has("to") ? parseInvited(location.hash) : null,
     invitation: parts.get("invite"),

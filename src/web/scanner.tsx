@@ -1,6 +1,6 @@
 /** Reads a QR code with the camera where the browser can; elsewhere the text is pasted (a reader in JavaScript is 46 KB). */
 import { useEffect, useRef } from "preact/hooks";
-import { textOf, toast } from "./session.ts";
+import { failureText, toast } from "./session.ts";
 import { t } from "./words/language.ts";
 
 type Detector = {
@@ -33,7 +33,7 @@ export function Scanner({ onFound }: { readonly onFound: (text: string) => void 
         if (found !== undefined) onFound(found.rawValue);
       }, everyMs);
     };
-    begin().catch((error: unknown) => toast(textOf(error)));
+    begin().catch((error: unknown) => toast(failureText(error)));
     return () => {
       clearInterval(timer);
       for (const track of stream?.getTracks() ?? []) track.stop();

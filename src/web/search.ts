@@ -4,7 +4,7 @@ import type { Conversation, StoredMessage } from "../client/package.ts";
 import { isFile } from "./files.ts";
 import { isChange } from "./groups.tsx";
 import { me } from "./session.ts";
-import { folded, isSought, placeOf } from "./text.ts";
+import { folded, isSought, originalIndex } from "./text.ts";
 
 /** Messages of a conversation, and of all. */
 export const lookedMax = 5_000;
@@ -75,7 +75,7 @@ export function useSearch(
 /** The words around what was sought. */
 export function excerptOf(message: StoredMessage, text: string): string {
   const said = saidIn(message);
-  const at = placeOf(said, folded(text.trim()));
+  const at = originalIndex(said, folded(text.trim()));
   return at > 30
     ? `…${said.slice(at - 24, at).replace(/^\S*\s+/, "")}${said.slice(at, at + 200)}`
     : said.slice(0, 200);

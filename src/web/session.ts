@@ -97,11 +97,11 @@ export async function attempt(work: () => unknown): Promise<void> {
   try {
     await work();
   } catch (error) {
-    toast(textOf(error));
+    toast(failureText(error));
   }
 }
 
-export function textOf(error: unknown): string {
+export function failureText(error: unknown): string {
   const { code = "", message = String(error) } = error as Partial<ClientError>;
   const known: Readonly<Record<string, string>> = t.failures;
   if (known[code] !== undefined) return known[code];
@@ -130,7 +130,7 @@ export async function start(): Promise<void> {
     else ready(await Waypost.open(options()));
   } catch (error) {
     const isRefused = (error as { readonly cause?: unknown }).cause instanceof DOMException;
-    update({ phase: { is: "failed", problem: isRefused ? t.storageRefused : textOf(error) } });
+    update({ phase: { is: "failed", problem: isRefused ? t.storageRefused : failureText(error) } });
   } finally {
     clearTimeout(slow);
   }
@@ -244,7 +244,7 @@ export async function goOn(): Promise<void> {
 }
 
 /** What a backup brings: keys, people and history. */
-export async function restore(file: Blob, passphrase: string): Promise<void> {
+export async function restoreBackup(file: Blob, passphrase: string): Promise<void> {
   const { restore: bringBack } = await import("../client/identity/backup.ts");
   const { directoryUrl } = node;
   const options = {

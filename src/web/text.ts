@@ -97,7 +97,7 @@ const sizes = [
   [1e9, "gigabyte"],
 ] as const;
 
-export function sizeOf(bytes: number): string {
+export function sizeText(bytes: number): string {
   const at = sizes.findLastIndex(([from]) => bytes >= from);
   const [from, unit] = sizes[Math.max(0, at)] ?? [1, "byte"];
   const value = bytes / from;
@@ -237,7 +237,7 @@ export const isSought = (sought: string): boolean =>
   /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}]/u.test(sought);
 
 /** Where the folded text begins in one that is not folded; folding changes lengths. -1 when it is not there. */
-export function placeOf(said: string, sought: string): number {
+export function originalIndex(said: string, sought: string): number {
   const place = folded(said).indexOf(sought);
   if (place <= 0) return place;
   let before = 0;

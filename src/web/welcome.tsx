@@ -5,7 +5,7 @@ import { type ClientError, passkeyLock, passphraseLock } from "../client/package
 import { useWelcome } from "./notices.ts";
 import { Button, Form, givenPassphrase, Input, onDemand, Phrase } from "./parts.tsx";
 import { arrivedBy } from "./place.ts";
-import { create, restore, unlock } from "./session.ts";
+import { create, restoreBackup, unlock } from "./session.ts";
 import { oneLine } from "./text.ts";
 import { t } from "./words/language.ts";
 
@@ -88,7 +88,7 @@ function Restore() {
   const [sealed, setSealed] = useState<File | null>(null);
   const [passphrase, setPassphrase] = useState("");
   const bring = async () => {
-    if (sealed !== null) await restore(sealed, passphrase);
+    if (sealed !== null) await restoreBackup(sealed, passphrase);
   };
   return (
     <Form submit={t.restore} onSubmit={bring}>

@@ -15,9 +15,9 @@ declare const files: Readonly<Record<string, string>>;
 declare const clients: { readonly claim: () => Promise<void> };
 declare const skipWaiting: () => Promise<void>;
 
-const version = digestOf(new TextEncoder().encode(JSON.stringify(files)).buffer);
+const version = assetDigest(new TextEncoder().encode(JSON.stringify(files)).buffer);
 
-async function digestOf(bytes: ArrayBuffer): Promise<string> {
+async function assetDigest(bytes: ArrayBuffer): Promise<string> {
   return btoa(String.fromCharCode(...new Uint8Array(await crypto.subtle.digest("SHA-256", bytes))));
 }
 
@@ -29,7 +29,7 @@ async function install(): Promise<void> {
       Object.entries(files).map(async ([path, expected]) => {
         const response = await fetch(path, { cache: "no-cache" });
         const bytes = await response.clone().arrayBuffer();
-        if (!response.ok || (await digestOf(bytes)) !== expected)
+        if (!response.ok || (await assetDigest(bytes)) !== expected)
           throw new Error(`${path} is of another version`);
         await cache.put(path, response);
       }),
@@ -46,7 +46,7 @@ async function activate(): Promise<void> {
   await clients.claim();
 }
 
-async function answer(path: string): Promise<Response> {
+async function answerFromCache(path: string): Promise<Response> {
   const kept = await (await caches.open(await version)).match(path);
   return kept ?? new Response("not found", { status: 404 });
 }
@@ -58,7 +58,7 @@ addEventListener("fetch", (event) => {
   const { origin, pathname } = new URL(request.url);
   // Requests to the nodes go their own way.
   if (origin === location.origin && request.method === "GET")
-    respondWith.call(event, answer(pathname));
+    respondWith.call(event, answerFromCache(pathname));
 });
 addEventListener("message", (event) => {
   if ((event as MessageEvent<unknown>).data === "take over") void skipWaiting();

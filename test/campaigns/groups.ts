@@ -7,7 +7,7 @@
  * `bun test/campaigns/groups.ts --schedules 20 --messages 200 [--from 0]` ends with 1 on a finding.
  */
 import { parseArgs } from "node:util";
-import { digestOf } from "../../src/client/groups/statements.ts";
+import { stateDigest } from "../../src/client/groups/statements.ts";
 import { type KeyStore, memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { bytesSource } from "../../src/client/mail/content.ts";
 import { planSend } from "../../src/client/mail/plan.ts";
@@ -130,7 +130,7 @@ const textsAt = async ({ me }: Device, id: string) =>
 const groupOf = async ({ me }: Device, id: string) => me.groups.get(id);
 const digestAt = async ({ me, store }: Device, id: string) => {
   const row = await groupAt(await Table.open(store, me.identity.storeKey), id);
-  return row === null ? "" : digestOf(row.state);
+  return row === null ? "" : stateDigest(row.state);
 };
 
 async function schedule(seed: number): Promise<void> {

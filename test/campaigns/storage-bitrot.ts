@@ -9,7 +9,7 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "nod
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { checkFile } from "../../src/plugins/lmdb/data-file.ts";
+import { checkDataFile } from "../../src/plugins/lmdb/data-file.ts";
 import { verifyStore } from "../../src/plugins/lmdb/maintenance.ts";
 import type { StoreError } from "../../src/storage/contract.ts";
 import { bytesOf, did, entry, listAll, pageOf, quota, seeded } from "../conformance/samples.ts";
@@ -85,7 +85,7 @@ async function campaign(flips: number, seed: number): Promise<number> {
     await fill(path);
     const data = join(path, "data.mdb");
     const sound = readFileSync(data);
-    const end = checkFile(data) ?? 0;
+    const end = checkDataFile(data) ?? 0;
     const expected = await saidApart("ask", path);
     const random = seeded(seed);
     if (!/^\d+$/.test(expected)) throw new Error(`the sound store answers ${expected}`);

@@ -19,7 +19,7 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { checkFile } from "../../src/plugins/lmdb/data-file.ts";
+import { checkDataFile } from "../../src/plugins/lmdb/data-file.ts";
 import { seeded } from "../conformance/samples.ts";
 import { findings, killedWriter, openStore, Said } from "../crash/store-rig.ts";
 import { buildShim, diskAfter, type Logged, loggedWrites, withWrite } from "./storage-shim.ts";
@@ -105,7 +105,7 @@ try {
       counts.loose += loose.length;
     }
     // The next writer goes on from one of them, and makes the file longer first.
-    if (wrong.length === 0) truncateSync(data, checkFile(data) ?? 0);
+    if (wrong.length === 0) truncateSync(data, checkDataFile(data) ?? 0);
     else copyFileSync(data, join(base, "wrong.mdb"));
     if (wrong.length > 20) break;
   }

@@ -13,7 +13,7 @@ import { change, replaceDocument } from "../../src/client/identity/change.ts";
 import { ed25519PublicKey } from "../../src/client/keys/crypto.ts";
 import { type KeyStore, memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { changeIdentity } from "../../src/client/keys/stored.ts";
-import { activeDocument, find, trustIn } from "../../src/client/trust/client.ts";
+import { activeDocument, findName, trustIn } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";
 import { postgresPlugin } from "../../src/plugins/postgres/postgres.ts";
@@ -194,7 +194,7 @@ const people = await Promise.all(
 async function lookUp(from: Person, to: Person): Promise<void> {
   const { client } = from.me;
   try {
-    const { did } = Math.random() < 0.3 ? await find(client, to.alias) : to.me;
+    const { did } = Math.random() < 0.3 ? await findName(client, to.alias) : to.me;
     await activeDocument(client, did);
     await trustIn(client, did);
     count("look-ups");

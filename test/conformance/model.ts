@@ -6,7 +6,7 @@ import { expect } from "bun:test";
 import type { MailboxKey, Uuid } from "../../src/core/codec/did.ts";
 import { isFault } from "../../src/core/fault.ts";
 import type { Cursor, Mailbox, MailboxEntry } from "../../src/storage/contract.ts";
-import { digestOf } from "../../src/storage/mailbox-rules.ts";
+import { shortDigest } from "../../src/storage/mailbox-rules.ts";
 import type { MailboxQuota } from "../../src/storage/quota.ts";
 import type { ConformanceCase } from "./kit.ts";
 import { bytesOf, chunkOf, did, id, ids, seeded } from "./samples.ts";
@@ -160,7 +160,7 @@ class Play {
       labels: [...(author === null ? [] : [author]), `via:${lifeMs % 3}`],
       headerPreview: this.random() < 0.5 ? bytesOf(this.below(100), this.below(50)) : null,
       envelope,
-      digest: digestOf(envelope),
+      digest: shortDigest(envelope),
     };
   }
 
@@ -247,7 +247,7 @@ class Play {
     const found = await mailbox.message(recipient, messageId, this.nowMs);
     expect(found).toEqual(this.twin.message(recipient, messageId, this.nowMs));
     const envelope = found.state === "active" ? found.message.envelope : bytesOf(1, 1);
-    const named = { messageId, digest: digestOf(envelope) };
+    const named = { messageId, digest: shortDigest(envelope) };
     const known = await mailbox.known(recipient, named, this.nowMs);
     expect(known).toEqual(this.twin.known(recipient, named, this.nowMs));
   }

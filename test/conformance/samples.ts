@@ -13,7 +13,7 @@ import {
   StoreError,
   type StoreOutcome,
 } from "../../src/storage/contract.ts";
-import { digestOf } from "../../src/storage/mailbox-rules.ts";
+import { shortDigest } from "../../src/storage/mailbox-rules.ts";
 import type { MailboxQuota } from "../../src/storage/quota.ts";
 
 export const alice = "did:svc:AAAAAAAAAAAAAAAAAAAA" as MailboxKey;
@@ -49,14 +49,14 @@ export function entry(n: number, changes: Partial<MailboxEntry> = {}): MailboxEn
     headerPreview: null,
     labels: [],
     envelope: bytesOf(n, 100),
-    digest: digestOf(changes.envelope ?? bytesOf(n, 100)),
+    digest: shortDigest(changes.envelope ?? bytesOf(n, 100)),
     ...changes,
   };
 }
 
 /** The entry with another envelope. */
 export function holding(entry: MailboxEntry, envelope: Uint8Array): MailboxEntry {
-  return { ...entry, envelope, digest: digestOf(envelope) };
+  return { ...entry, envelope, digest: shortDigest(envelope) };
 }
 
 /** Bytes of every value, different for each `n`. */

@@ -2,7 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import { cpSync, readFileSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { checkFile, openRoot, tablesOf } from "../../src/plugins/lmdb/data-file.ts";
+import { checkDataFile, openRoot, tablesOf } from "../../src/plugins/lmdb/data-file.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import { verifyStore } from "../../src/plugins/lmdb/maintenance.ts";
 import { openLmdb } from "../../src/plugins/lmdb/store.ts";
@@ -87,7 +87,7 @@ describe("a file that is cut short", () => {
     "to %d of its pages is refused as such, and keeps its length",
     async (share) => {
       const path = await copied();
-      const length = Math.floor(((checkFile(file(path)) ?? 0) * share) / 512) * 512;
+      const length = Math.floor(((checkDataFile(file(path)) ?? 0) * share) / 512) * 512;
       truncateSync(file(path), length);
       const error = await failureOf(() => open(path));
       expect(error).toBeInstanceOf(StoreError);
@@ -101,7 +101,7 @@ describe("a file that is cut short", () => {
 
   test("within what is set aside behind its pages is not damaged", async () => {
     const path = await copied();
-    truncateSync(file(path), checkFile(file(path)) ?? 0);
+    truncateSync(file(path), checkDataFile(file(path)) ?? 0);
     await expectSound(path);
   });
 
@@ -153,7 +153,7 @@ describe("a flipped bit", () => {
     const expected = await answersApart([await copied()]);
     expect(expected[0]).toStartWith("answers ");
     const paths: string[] = [];
-    const end = checkFile(file(await copied())) ?? 0;
+    const end = checkDataFile(file(await copied())) ?? 0;
     for (let round = 0; round < 40; round++) {
       paths.push(
         await changed((bytes) => {

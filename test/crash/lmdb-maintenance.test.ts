@@ -23,7 +23,7 @@ import {
 } from "../../src/plugins/lmdb/maintenance.ts";
 import { openLmdb } from "../../src/plugins/lmdb/store.ts";
 import { type Store, StoreError, type StoreRecord } from "../../src/storage/contract.ts";
-import { encodeRecord, importRecords, parseRecord } from "../../src/storage/transfer.ts";
+import { encodeExportLine, importRecords, parseRecord } from "../../src/storage/transfer.ts";
 import { testEnvironment } from "../conformance/kit.ts";
 import { optionsOf } from "../conformance/options.ts";
 import {
@@ -348,7 +348,7 @@ describe("an export", () => {
   const lines = async (path: string) => {
     const found: string[] = [];
     for await (const record of exportRecords(path, (problem) => void found.push(problem)))
-      found.push(encodeRecord(record));
+      found.push(encodeExportLine(record));
     return found;
   };
 

@@ -5,11 +5,11 @@
 import { expect, test } from "bun:test";
 import type { GroupRow } from "../../src/client/groups/bundles.ts";
 import {
-  changed,
   emptyGroup,
   type GroupState,
   leavingText,
   statementText,
+  withChange,
 } from "../../src/client/groups/statements.ts";
 import type { WaypostOptions } from "../../src/client/identity/opening.ts";
 import { ed25519PublicKey, signEd25519 } from "../../src/client/keys/crypto.ts";
@@ -171,7 +171,7 @@ test("a member who was removed takes nobody in, and what only the maker may sign
   await group.change({ remove: [bob.did] });
   await until(async () => (await bob.groups.get(group.id))?.standing, "out");
   const { state } = await stateOf(store, alice, group.id);
-  const mine = changed(state, { name: "Bob's", add: [bob.did, dave.did] }, Date.now() + 60_000);
+  const mine = withChange(state, { name: "Bob's", add: [bob.did, dave.did] }, Date.now() + 60_000);
   const typed = { mediaType: groupType, group: group.id };
   const seed = bob.identity.rootSeed;
   const foreign = { ...mine, left: { [alice.did]: state.members[alice.did]?.[1] ?? 0 } };
@@ -236,7 +236,7 @@ test("after new keys the group goes on, and a thief with the earlier ones change
   await alice.devices.replaceKeys();
   await group.change({ name: "Under new keys" });
   await until(() => groupOf(bob, group.id), ["Under new keys", dids(alice, bob), "joined"]);
-  const false_ = changed(state, { name: "Stolen", add: [mallory.did] }, Date.now() + 60_000);
+  const false_ = withChange(state, { name: "Stolen", add: [mallory.did] }, Date.now() + 60_000);
   const typed = { mediaType: groupType, group: group.id };
   const bundle = await bundleBy(stolen, false_, "state");
   for (const to of [alice.did, bob.did]) await mallory.send(to, bundle as never, typed);

@@ -7,7 +7,7 @@ import { change } from "../../src/client/identity/change.ts";
 import { inForce, nextIdentity, publishKeys } from "../../src/client/identity/new-keys.ts";
 import { keepBundles } from "../../src/client/identity/own-bundles.ts";
 import { alone } from "../../src/client/identity/sharing.ts";
-import { ed25519PublicKey, verifyEd25519 } from "../../src/client/keys/crypto.ts";
+import { ed25519PublicKey, verifySignature } from "../../src/client/keys/crypto.ts";
 import { agreementSecrets, rootSignerId } from "../../src/client/keys/keys.ts";
 import { changeIdentity } from "../../src/client/keys/stored.ts";
 import { expandSeed } from "../../src/client/keys/xwing.ts";
@@ -33,7 +33,7 @@ async function shown(me: Waypost) {
   const bundle = parseBundle((await answer.json()) as JsonValue);
   if (isFault(bundle)) throw new Error("the Cache shows what is no bundle");
   const document = await activeDocument(me.client, me.did);
-  return (await verifyBundle(bundle, document, verifyEd25519)) ? bundle : null;
+  return (await verifyBundle(bundle, document, verifySignature)) ? bundle : null;
 }
 
 const seedOf = async (me: Waypost) => {

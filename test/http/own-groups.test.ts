@@ -5,11 +5,11 @@
 import { expect, test } from "bun:test";
 import { type GroupRow, newRow, type SignedStatement } from "../../src/client/groups/bundles.ts";
 import {
-  changed,
   emptyGroup,
   type GroupState,
   statementText,
   successorOf,
+  withChange,
 } from "../../src/client/groups/statements.ts";
 import { ed25519PublicKey, signEd25519 } from "../../src/client/keys/crypto.ts";
 import { groupAt, putGroup } from "../../src/client/store/group-rows.ts";
@@ -93,7 +93,7 @@ test("a linked device of a thief leaves no one in another's group, and takes it 
   // In the state alone.
   const wish = { name: "Stolen", add: [mallory.did] };
   const edit = (row: GroupRow): GroupRow => {
-    return { ...row, state: changed(row.state, wish, Date.now() + 60_000) };
+    return { ...row, state: withChange(row.state, wish, Date.now() + 60_000) };
   };
   const again = await say(thief, where, { id, edit });
   await taken(again, phone);
@@ -183,7 +183,7 @@ test("a linked device of a thief leads a group that was handed over to no one el
   const [first] = (await rowAt(thief, where, id)).former ?? [];
   if (first === undefined) throw new Error("the group was not handed over");
   const { maker, nonce } = first;
-  const before = changed(emptyGroup(maker, nonce), { add: [phone.did, next] }, Date.now());
+  const before = withChange(emptyGroup(maker, nonce), { add: [phone.did, next] }, Date.now());
   const state = successorOf({ ...before, next }) as GroupState;
   const statements = [await signedBy(identity.rootSeed, state)];
   const edit = (row: GroupRow): GroupRow => {
@@ -249,7 +249,7 @@ test("what a removed device said of a group counts no more, also of a later invi
   const last = Number.MAX_SAFE_INTEGER;
   const unknown = crypto.getRandomValues(new Uint8Array(32));
   const { maker, nonce } = (await rowAt(thief, where, id)).state;
-  const foreign = changed(emptyGroup(maker, nonce), { name: "Foreign" }, Date.now());
+  const foreign = withChange(emptyGroup(maker, nonce), { name: "Foreign" }, Date.now());
   const statement = await signedBy(unknown, foreign);
   const edit = (row: GroupRow): GroupRow => {
     return { ...row, joined: last, statements: [...row.statements, statement] };

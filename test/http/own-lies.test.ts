@@ -8,7 +8,7 @@ import { ClientError } from "../../src/client/base/failure.ts";
 import { restore } from "../../src/client/identity/backup.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { openPayload } from "../../src/client/mail/unseal.ts";
-import { chunkOf } from "../../src/client/net/caches.ts";
+import { chunkPlaceOf } from "../../src/client/net/caches.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { isSelfCertifying } from "../../src/core/ledger/names.ts";
@@ -50,7 +50,7 @@ async function opened(): Promise<number> {
       {
         messageId: String(envelope["message_id"]),
         to: String(envelope["to"]),
-        chunk: chunkOf(envelope),
+        chunk: chunkPlaceOf(envelope),
       },
       () => secrets,
     ).then(

@@ -3,7 +3,7 @@ import { afterAll, expect, test } from "bun:test";
 import { join } from "node:path";
 import { fileKeys } from "../../src/cli/files/files.ts";
 import { restoreFromGuardians } from "../../src/client/identity/guardians.ts";
-import { subscribe } from "../../src/client/identity/push.ts";
+import { subscribeDevice } from "../../src/client/identity/push.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { connect } from "../../src/client/trust/client.ts";
@@ -111,7 +111,7 @@ test("no subscription of a removed device, or of who had its keys, stays, and th
   await lost.push(third.subscription, { data: "wake" });
   // With the keys of the lost device, under an id that no device has.
   const { client, identity } = lost;
-  await subscribe({ client, identity, device: null }, fourth.subscription, { data: "wake" });
+  await subscribeDevice({ client, identity, device: null }, fourth.subscription, { data: "wake" });
   const gone = (await lost.devices.list()).find(({ isThis }) => isThis);
   await phone.devices.remove(gone?.did ?? "");
   await Promise.all([phone.close(), tablet.close(), lost.close()]);
@@ -139,7 +139,7 @@ test("new keys by command, or by guardians, end the subscriptions of who had the
     [dora, sixth],
   ] as const) {
     const client = connect({ directoryUrl: url, relayUrl: url });
-    await subscribe({ client, identity, device: null }, thief.subscription, { data: "wake" });
+    await subscribeDevice({ client, identity, device: null }, thief.subscription, { data: "wake" });
   }
   const shares: string[] = [];
   for (const friend of friends)

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import type { LogHead } from "../../src/core/trust/log.ts";
 import { verifyConsistency } from "../../src/core/trust/tree.ts";
-import { checkFile } from "../../src/plugins/lmdb/data-file.ts";
+import { checkDataFile } from "../../src/plugins/lmdb/data-file.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import { type Disk, openDisk } from "../../src/plugins/lmdb/space.ts";
 import { openLmdb } from "../../src/plugins/lmdb/store.ts";
@@ -46,7 +46,7 @@ function smallDisk(file: string, bytes: number, reserves = true): Disk & { bytes
       return this.bytes - (reserves ? this.fileBytes() : this.usedBytes());
     },
     fileBytes: () => statSync(file).size,
-    usedBytes: () => checkFile(file) ?? 0,
+    usedBytes: () => checkDataFile(file) ?? 0,
     extend(to) {
       if (reserves && to > this.bytes) return false;
       if (to > this.fileBytes()) truncateSync(file, to);

@@ -14,7 +14,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
-import { checkFile } from "../../src/plugins/lmdb/data-file.ts";
+import { checkDataFile } from "../../src/plugins/lmdb/data-file.ts";
 import { openEnvironment } from "../../src/plugins/lmdb/environment.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
 import { DiskTable, openLmdb } from "../../src/plugins/lmdb/store.ts";
@@ -290,7 +290,7 @@ describe("blocks", () => {
       const acked = numbers.filter((n) => Math.floor(n / 25) % 4 !== 0).map(id);
       expect((await mailbox.remove(alice, acked, 2_000)).length).toBe(acked.length);
       await mailbox.expire(2_000, 256);
-      sizeAtEnd = checkFile(join(path, "data.mdb")) ?? 0;
+      sizeAtEnd = checkDataFile(join(path, "data.mdb")) ?? 0;
     }
     const held = await listAll(mailbox, alice, pageOf());
     expect(held.length).toBe(12 * 150);

@@ -7,7 +7,6 @@ import { goOnMs, isHandedOver } from "../../src/client/groups/handing.ts";
 import {
   answerAgainMs,
   askAgainMs,
-  changed,
   emptyGroup,
   type GroupState,
   isIn,
@@ -15,6 +14,7 @@ import {
   outOnly,
   takeUpLeavings,
   undominated,
+  withChange,
 } from "../../src/client/groups/statements.ts";
 import { newestUnder } from "../../src/client/keys/agreements.ts";
 import type { Did } from "../../src/core/codec/did.ts";
@@ -541,7 +541,7 @@ export class Device {
     // It waits for the states that the device that made the key has signed.
     if (kept.groupRoot !== kept.ring.head.number || isHandedOver(kept.group)) return;
     const before = kept.group;
-    kept.group = changed(before, wish, this.#world.nowMs + this.skewMs);
+    kept.group = withChange(before, wish, this.#world.nowMs + this.skewMs);
     this.sign();
     this.publish(before);
   }

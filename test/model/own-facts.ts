@@ -23,7 +23,6 @@ import {
 } from "../../src/client/groups/handing.ts";
 import {
   answerTo,
-  digestOf,
   type GroupState,
   type HandOver,
   heal,
@@ -32,6 +31,7 @@ import {
   isDue,
   mergeOwn,
   type Statement,
+  stateDigest,
 } from "../../src/client/groups/statements.ts";
 import {
   decideLacking,
@@ -110,7 +110,7 @@ export const keyOf = (name: string): string =>
 /** States don't change, and each is named many times. */
 const digests = new WeakMap<GroupState, string>();
 export function digestIn(state: GroupState): string {
-  const known = digests.get(state) ?? digestOf(state);
+  const known = digests.get(state) ?? stateDigest(state);
   digests.set(state, known);
   return known;
 }

@@ -1,5 +1,5 @@
 /** What a device of the world of `own-world.ts` takes of groups from another device of its identity. */
-import { emptyGroup, isIn, isSame } from "../../src/client/groups/statements.ts";
+import { emptyGroup, isIn, isSameState } from "../../src/client/groups/statements.ts";
 import type { Device } from "./own-device.ts";
 import { type Body, leavingsOf, mallory } from "./own-facts.ts";
 import { handOversOf } from "./own-handing.ts";
@@ -87,7 +87,7 @@ export class Siblings {
     }
     const held = { root: kept.groupRoot, state: kept.group };
     const merged = rules.mergeOwn(held, { root: groupRoot, state: group });
-    const isNew = merged.root !== held.root || !isSame(merged.state, held.state);
+    const isNew = merged.root !== held.root || !isSameState(merged.state, held.state);
     kept.groupRoot = merged.root;
     kept.group = merged.state;
     kept.leavings = leavingsOf([...kept.leavings, ...bundle.leavings]);

@@ -2,7 +2,7 @@
  * The thief of the world of `own-world.ts`.
  */
 import type { Head, Keyring } from "../../src/client/devices/keyring.ts";
-import { changed, type GroupState, successorOf } from "../../src/client/groups/statements.ts";
+import { type GroupState, successorOf, withChange } from "../../src/client/groups/statements.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import type { Device } from "./own-device.ts";
 import {
@@ -137,7 +137,11 @@ export class Thief {
       // Only before the removal: a whole document drops it.
       if (!this.isRemoved && world.random() < 0.5 && this.seeds.has(world.rootOf(alice)))
         world.methods.set(alice, [...(world.methods.get(alice) ?? []), "evil"]);
-      const statement = changed(group, { add: [mallory], name: "stolen" }, world.nowMs + dayMs / 2);
+      const statement = withChange(
+        group,
+        { add: [mallory], name: "stolen" },
+        world.nowMs + dayMs / 2,
+      );
       const to = world.pick([bob, carol, alice]) as Did;
       const signer = world.pick(world.methods.get(alice) ?? []) ?? "";
       const { id, maker, nonce } = group;
@@ -155,7 +159,7 @@ export class Thief {
       };
       world.post({ is: "text", to, sealedTo: world.sealing.get(to) ?? "", text });
     } else {
-      const bad = changed(group, { add: [mallory] }, world.nowMs);
+      const bad = withChange(group, { add: [mallory] }, world.nowMs);
       this.#say(target, null, root, bad);
       this.#sayWay(target, root);
     }
@@ -168,7 +172,7 @@ export class Thief {
     const { group, former } = target.kept;
     const { id, maker, nonce } = group;
     if (maker === bob) return;
-    const state = changed(group, { add: [mallory], name: "stolen" }, world.nowMs);
+    const state = withChange(group, { add: [mallory], name: "stolen" }, world.nowMs);
     // By a key that both devices know to be replaced: who is shown an old record may follow a hand-over for good.
     const least = Math.min(...world.honest(bob).map(({ kept }) => kept.proven[maker] ?? 1));
     const roots = (world.ledger.get(maker) ?? []).slice(0, least - 1);

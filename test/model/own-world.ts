@@ -5,7 +5,7 @@
  * device and keeps what it knew. Secrets and signatures are names: who knows a name can use it.
  */
 import type { Head, RingDevice } from "../../src/client/devices/keyring.ts";
-import { changed, emptyGroup, isIn } from "../../src/client/groups/statements.ts";
+import { emptyGroup, isIn, withChange } from "../../src/client/groups/statements.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 
 import { Device } from "./own-device.ts";
@@ -101,7 +101,11 @@ export class World {
 
   #makeGroup(): void {
     const empty = emptyGroup(alice, "nonce");
-    const state = changed(empty, { name: "G", add: [alice, bob, carol, eve] }, this.nowMs - dayMs);
+    const state = withChange(
+      empty,
+      { name: "G", add: [alice, bob, carol, eve] },
+      this.nowMs - dayMs,
+    );
     for (const device of this.devices) {
       device.kept.group = state;
       device.kept.statements = [{ statement: state, root: this.rootOf(alice) }];

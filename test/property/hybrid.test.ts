@@ -6,7 +6,7 @@ import { expect, test } from "bun:test";
 import { ClientError } from "../../src/client/base/failure.ts";
 import { recordReader } from "../../src/client/mail/unseal.ts";
 import { openHybrid } from "../../src/client/mail/unseal-hybrid.ts";
-import { chunkOf } from "../../src/client/net/caches.ts";
+import { chunkPlaceOf } from "../../src/client/net/caches.ts";
 import { utf8 } from "../../src/core/codec/bytes.ts";
 import { type JsonObject, parseJson } from "../../src/core/codec/json.ts";
 import { isFault } from "../../src/core/fault.ts";
@@ -20,7 +20,7 @@ const keyId = vectors.keys[0]?.key_id;
 
 async function opened(envelope: JsonObject): Promise<string> {
   const to = String(envelope["to"] ?? envelope["recipient"]);
-  const binding = { messageId: String(envelope["message_id"]), to, chunk: chunkOf(envelope) };
+  const binding = { messageId: String(envelope["message_id"]), to, chunk: chunkPlaceOf(envelope) };
   const seedsOf = (id: string) => (id === keyId ? [seed] : []);
   try {
     const { data } = await openHybrid(envelope, { binding, seedsOf, reader: recordReader });

@@ -4,7 +4,7 @@
  * `test/campaigns/own-world.ts` runs as many schedules as one likes.
  */
 import { expect, test } from "bun:test";
-import { type GroupState, join, type Statement } from "../../src/client/groups/statements.ts";
+import { type GroupState, joinStates, type Statement } from "../../src/client/groups/statements.ts";
 import { alice, type Rules, realRules } from "../model/own-facts.ts";
 import { runSchedule } from "../model/own-world.ts";
 
@@ -101,7 +101,7 @@ const defects: Readonly<Record<string, Partial<Rules>>> = {
   },
   "a hand-over is not followed": { follow: (row) => row },
   "another own device's state counts unsigned": {
-    siblingState: (held, given) => join(held, given),
+    siblingState: (held, given) => joinStates(held, given),
   },
   "an earlier key's statement counts where an own device shows it": { siblingCounts: () => true },
   "an own device leads to a group to which no hand-over leads": { isBacked: () => true },

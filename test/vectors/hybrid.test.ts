@@ -6,14 +6,14 @@
 import { describe, expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { ClientError } from "../../src/client/base/failure.ts";
-import { ed25519PublicKey, verifyEd25519 } from "../../src/client/keys/crypto.ts";
+import { ed25519PublicKey, verifySignature } from "../../src/client/keys/crypto.ts";
 import { hpkeKeys } from "../../src/client/keys/hpke-keys.ts";
 import { encapsulate, expandSeed } from "../../src/client/keys/xwing.ts";
 import type { SealBinding } from "../../src/client/mail/seal.ts";
 import { sealHybrid } from "../../src/client/mail/seal-hybrid.ts";
 import { recordReader } from "../../src/client/mail/unseal.ts";
 import { openHybrid } from "../../src/client/mail/unseal-hybrid.ts";
-import { chunkOf } from "../../src/client/net/caches.ts";
+import { chunkPlaceOf } from "../../src/client/net/caches.ts";
 import { utf8 } from "../../src/core/codec/bytes.ts";
 import {
   digestEnvelope,
@@ -33,7 +33,7 @@ const publicKey = bytes(hybrid.keys[0]?.public_key ?? "");
 /** As the reader of an envelope knows it. */
 function bindingOf({ envelope }: HybridVector): SealBinding {
   const { message_id: messageId, to, recipient } = envelope;
-  const chunk = chunkOf(envelope);
+  const chunk = chunkPlaceOf(envelope);
   return { messageId: String(messageId), to: String(to ?? recipient), chunk };
 }
 
@@ -90,7 +90,7 @@ for (const v of hybrid.envelopes) {
         signer.proof_sha256,
       ]);
       const key = await ed25519PublicKey(bytes(signer.seed));
-      expect(await verifyEd25519(inner.signature, inner.signedBytes, key)).toBe(true);
+      expect(await verifySignature(inner.signature, inner.signedBytes, key)).toBe(true);
     });
 
     test("is sealed to the same bytes", async () => {

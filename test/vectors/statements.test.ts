@@ -6,21 +6,21 @@ import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { type Head, headText, parseHead } from "../../src/client/devices/keyring.ts";
 import {
-  digestOf,
   type GroupState,
   type HandOver,
   handOverText,
   heal,
-  join,
+  joinStates,
   type Leaving,
   leavingText,
   membersOf,
   parseStatement,
   type Statement,
+  stateDigest,
   statementText,
   successorOf,
 } from "../../src/client/groups/statements.ts";
-import { verifyEd25519 } from "../../src/client/keys/crypto.ts";
+import { verifySignature } from "../../src/client/keys/crypto.ts";
 import { decodeBase64, decodeHex, decodeUtf8 } from "../../src/core/codec/bytes.ts";
 
 const read = <T>(file: string): T =>
@@ -52,7 +52,7 @@ const heads = read<Signed & { readonly head: Head; readonly secretsSha256: strin
 );
 
 const holds = (text: Uint8Array, signature: string): Promise<boolean> =>
-  verifyEd25519(
+  verifySignature(
     decodeBase64(signature) ?? new Uint8Array(0),
     text,
     decodeHex(groups.rootKey) ?? new Uint8Array(0),
@@ -64,7 +64,7 @@ test("a statement and a leaving have the bytes that are signed, and their state 
   expect(parsed.id).toBe(statement.id);
   expect(decodeUtf8(statementText(parsed))).toBe(statement.text);
   expect(await holds(statementText(parsed), statement.signature)).toBe(true);
-  expect(digestOf({ ...parsed, left: {} })).toBe(statement.digest);
+  expect(stateDigest({ ...parsed, left: {} })).toBe(statement.digest);
   expect(decodeUtf8(leavingText(leaving))).toBe(leaving.text);
 });
 
@@ -75,18 +75,18 @@ test("a hand-over has the bytes that are signed, changes the digest, and names t
   const { id, next, text, digest, successor } = handOver;
   expect(decodeUtf8(handOverText({ id, maker, nonce, next }))).toBe(text);
   const state: GroupState = { ...parsed, left: {}, next };
-  expect(digestOf(state)).toBe(digest);
+  expect(stateDigest(state)).toBe(digest);
   const founded = successorOf(state) as GroupState;
   expect([founded.id, founded.maker, founded.nonce]).toEqual([successor.id, next, id]);
-  expect(digestOf(founded)).toBe(successor.digest);
+  expect(stateDigest(founded)).toBe(successor.digest);
   expect(successorOf({ ...parsed, left: {} })).toBeNull();
 });
 
 test("states join to the same one from both sides", () => {
   expect(groups.joins.length).toBeGreaterThan(3);
   for (const { a, b, name, members, digest } of groups.joins)
-    for (const state of [join(a, b), join(b, a), join(join(a, b), b)])
-      expect([state.name[0], membersOf(state), digestOf(state)]).toEqual([
+    for (const state of [joinStates(a, b), joinStates(b, a), joinStates(joinStates(a, b), b)])
+      expect([state.name[0], membersOf(state), stateDigest(state)]).toEqual([
         name,
         [...members] as never,
         digest,

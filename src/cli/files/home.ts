@@ -43,7 +43,7 @@ export async function homeOf(
 ): Promise<NodeUrls | null> {
   if (name === undefined || !nameForm.test(name)) return null;
   const text = await memoryOf(fileKeys(keysFolder), name).load(homeKey);
-  const { directoryUrl, relayUrl, cacheUrl } = parse(text);
+  const { directoryUrl, relayUrl, cacheUrl } = parseHome(text);
   return typeof directoryUrl === "string" &&
     typeof relayUrl === "string" &&
     typeof cacheUrl === "string"
@@ -51,7 +51,7 @@ export async function homeOf(
     : null;
 }
 
-function parse(text: string | null): Readonly<Record<string, unknown>> {
+function parseHome(text: string | null): Readonly<Record<string, unknown>> {
   try {
     const home: unknown = JSON.parse(text ?? "null");
     return isRecord(home) ? home : {};

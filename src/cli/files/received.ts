@@ -29,7 +29,7 @@ export async function* receivedFiles(me: Waypost, folder: string): AsyncGenerato
   const isAlone = (await me.devices.list()).every(({ isThis }) => isThis);
   await mkdir(place, { recursive: true });
   const files = me.store.handOver(async (message) =>
-    message.content === "whole" ? write(me, message, { place, prefix }) : null,
+    message.content === "whole" ? writePart(me, message, { place, prefix }) : null,
   );
   for await (const written of files) {
     if (written === null) continue;
@@ -51,7 +51,7 @@ type Written = {
   readonly file: Omit<ReceivedFile, "message"> | null;
 };
 
-async function write(
+async function writePart(
   me: Waypost,
   message: StoredMessage,
   { place, prefix }: PartName,

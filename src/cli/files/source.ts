@@ -12,7 +12,7 @@ export async function fileSource(path: string, mediaType: string): Promise<Sourc
   if (!facts.isFile()) throw localError("no_file", `${path} is not a file`);
   return measured({ name: basename(path), mediaType, sizeBytes: facts.size }, async (from, to) => {
     const now = await stat(path).catch(() => null);
-    if (now?.size !== facts.size || now.mtimeMs !== facts.mtimeMs) throw changed(path);
+    if (now?.size !== facts.size || now.mtimeMs !== facts.mtimeMs) throw fileChanged(path);
     return readRange(path, from, to);
   });
 }
@@ -23,7 +23,7 @@ async function readRange(path: string, from: number, to: number): Promise<Uint8A
   try {
     for (let at = 0; at < bytes.length; ) {
       const { bytesRead } = await handle.read(bytes, at, bytes.length - at, from + at);
-      if (bytesRead === 0) throw changed(path);
+      if (bytesRead === 0) throw fileChanged(path);
       at += bytesRead;
     }
     return bytes;
@@ -32,6 +32,6 @@ async function readRange(path: string, from: number, to: number): Promise<Uint8A
   }
 }
 
-function changed(path: string) {
+function fileChanged(path: string) {
   return localError("file_changed", `${path} changed while it was being sent`);
 }

@@ -23,13 +23,13 @@ import {
   keyOfFile,
   keyOfId,
   keyOfPerson,
-  kindOf,
   messageKinds,
   messageOfDelivery,
   messagesFrom,
   messagesOf,
-  numberOf,
+  numberInKey,
   removalKey,
+  rowKind,
 } from "../store/keys.ts";
 import { type PassRow, putPass } from "../store/passes.ts";
 import { orderOf } from "../store/places.ts";
@@ -63,7 +63,7 @@ export async function queueHistory(table: Table, did: Did, signal: AbortSignal):
   const history = historyOf(table, did);
   const [last] = await table.scan({ prefix: history, limit: 1, isReverse: true });
   // Behind what is being sent now, whose places end when it is sent.
-  let number = last === undefined ? 0 : numberOf(last[0]) + 1;
+  let number = last === undefined ? 0 : numberInKey(last[0]) + 1;
   await table.sweep(history, () => true, signal);
   const queue = async (kinds: readonly string[]) => {
     for (const prefix of kinds)
@@ -80,7 +80,7 @@ export async function queueHistory(table: Table, did: Did, signal: AbortSignal):
 /** A row as others get it; `null` when it was removed meanwhile. */
 export async function loadItem(table: Table, key: string): Promise<Item | null> {
   if (key === factsKey) return { is: "f", row: {} };
-  const is = kindOf(key) as Item["is"];
+  const is = rowKind(key) as Item["is"];
   const row = await table.get<rows.MessageRow>(is === "v" ? messageOfDelivery(key) : key);
   // Of devices and keys heads speak (`ring.ts`).
   if (row === null || !(is in takers)) return null;
@@ -269,7 +269,7 @@ async function takeChosen({ table, batch }: Taking, given: ChosenRow): Promise<S
 }
 
 /** `null` when it is not in a file of this store. */
-export async function contentOf(
+export async function pieceSource(
   table: Table,
   { body, digest, sizeBytes }: rows.MessageRow,
 ): Promise<Source | null> {

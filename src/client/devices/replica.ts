@@ -5,7 +5,15 @@
  */
 import type { Did } from "../../core/codec/did.ts";
 import type { StoreChange } from "../mail/message.ts";
-import { factsKey, historyOf, keysKey, logKey, numberOf, peerKey, rowsOf } from "../store/keys.ts";
+import {
+  factsKey,
+  historyOf,
+  keysKey,
+  logKey,
+  numberInKey,
+  peerKey,
+  rowsOf,
+} from "../store/keys.ts";
 import type { OwnStore } from "../store/own-store.ts";
 import type { DeviceFacts, MessageRow } from "../store/rows.ts";
 import type { Batch, Table } from "../store/table.ts";
@@ -95,7 +103,7 @@ export class Replica {
       if (row !== null) messages.push(row);
     }
     const places = next.map(([place]) => place);
-    const [first, last] = [numberOf(places[0] ?? ""), numberOf(places.at(-1) ?? "")];
+    const [first, last] = [numberInKey(places[0] ?? ""), numberInKey(places.at(-1) ?? "")];
     if (log.length > 0) return { items, after, at: last, messages, places: [], part: null };
     return { items, after, at: null, messages, places, part: [first, last] };
   }

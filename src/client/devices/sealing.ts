@@ -22,7 +22,7 @@ import {
   openBytes,
   sealBytes,
   signEd25519,
-  verifyEd25519,
+  verifySignature,
   x25519PublicKey,
   x25519SharedSecret,
 } from "../keys/crypto.ts";
@@ -43,7 +43,7 @@ export const withoutOwn = (identity: Identity, made: readonly string[] = []): st
 export const madeIn = (identity: string): readonly string[] =>
   parseKept(identity, madeShape)?.made ?? [];
 
-const digestOf = (secrets: string): string => encodeHex(sha256(utf8(secrets)));
+const secretsDigest = (secrets: string): string => encodeHex(sha256(utf8(secrets)));
 
 /** Of the shared secret with a fresh key, for one recipient. */
 async function headKey(secret: Uint8Array, publicKey: Uint8Array, salt: Uint8Array) {
@@ -56,7 +56,7 @@ export async function sealHead(
   seed: Uint8Array,
   deviceKey: Uint8Array,
 ): Promise<string> {
-  const signature = await signEd25519(headText(head, digestOf(identity)), seed);
+  const signature = await signEd25519(headText(head, secretsDigest(identity)), seed);
   const plain = JSON.stringify({ head, identity, signature: encodeBase64(signature) });
   const fresh = freshSeed();
   const ephemeral = await x25519PublicKey(fresh);
@@ -84,8 +84,12 @@ export async function openHead(
   const root = decodeHex(head.root) as Uint8Array;
   if (given?.did !== head.did || !equalBytes(await ed25519PublicKey(given.rootSeed), root))
     return null;
-  const signed = headText(head, digestOf(identity));
-  const isSigned = await verifyEd25519(decodeBase64(signature) ?? new Uint8Array(0), signed, root);
+  const signed = headText(head, secretsDigest(identity));
+  const isSigned = await verifySignature(
+    decodeBase64(signature) ?? new Uint8Array(0),
+    signed,
+    root,
+  );
   return isSigned ? { head, identity } : null;
 }
 

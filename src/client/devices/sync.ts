@@ -24,7 +24,7 @@ import { type MessageRow, messageById, stateChange } from "../store/rows.ts";
 import type { Batch, Table } from "../store/table.ts";
 import { ContentOpener, sealedContent } from "./content.ts";
 import { hearPart, type Part } from "./facts.ts";
-import { contentOf, type Item, queueHistory, takeContent } from "./items.ts";
+import { type Item, pieceSource, queueHistory, takeContent } from "./items.ts";
 import { batchBytes, peersOf, Replica } from "./replica.ts";
 
 /** How far a device is in this run. */
@@ -231,7 +231,7 @@ export class Sync {
   async #giveContent(did: Did, row: MessageRow | null, bytesMax: number): Promise<void> {
     if (row === null || row.sizeBytes > bytesMax) return;
     const sent = await attempt(async () => {
-      const source = await contentOf(this.#table, row);
+      const source = await pieceSource(this.#table, row);
       if (source === null) return;
       const sealed = await sealedContent(this.#speech.contentKey({ to: did }, row), source);
       await this.#mail.send(did, sealed, { replyTo: row.id, receipt: false, retries: 0 });

@@ -18,7 +18,7 @@ import {
   groupIdOf,
   type HandOver,
   isIn,
-  join,
+  joinStates,
   type Leaving,
   membersOf,
   mergeOwn,
@@ -281,7 +281,7 @@ export function mergeRows(
   });
   const state = isMaker
     ? mergeOwn(numbered(held, !isLater), numbered(given, isLater)).state
-    : join(held.state, given.state);
+    : joinStates(held.state, given.state);
   return {
     v: 2,
     state,
@@ -337,7 +337,7 @@ export function upgradeRow(row: GroupRow | RowBefore, wereIn: readonly string[] 
 }
 
 /** What a change shows of a group, in its history. `hasNewAdmin`: who signed it is the admin from then on. */
-export const lineOf = (state: GroupState, isNew: boolean, hasNewAdmin: boolean) => ({
+export const historyLine = (state: GroupState, isNew: boolean, hasNewAdmin: boolean) => ({
   v: 2,
   name: state.name[0],
   members: membersOf(state),

@@ -61,12 +61,12 @@ export function emptyGroup(maker: Did, nonce: string): GroupState {
 const sortedEntries = <T>(record: Readonly<Record<string, T>>): [string, T][] =>
   Object.entries(record).sort(([a], [b]) => (a < b ? -1 : 1));
 
-const partsOf = ({ id, maker, nonce, name, members }: Statement) =>
+const comparedParts = ({ id, maker, nonce, name, members }: Statement) =>
   [id, maker, nonce, name, sortedEntries(members).map(([did, part]) => [did, ...part])] as const;
 
 /** What the maker's root key signs. */
 export const statementText = (statement: Statement): Uint8Array =>
-  utf8(`svc:group:v2|${JSON.stringify(partsOf(statement))}`);
+  utf8(`svc:group:v2|${JSON.stringify(comparedParts(statement))}`);
 
 /** What the root key of who leaves signs. */
 export const leavingText = ({ id, did, version }: Leaving): Uint8Array =>
@@ -77,12 +77,12 @@ export const handOverText = ({ id, next }: HandOver): Uint8Array =>
   utf8(`svc:group-next:v2|${JSON.stringify([id, next])}`);
 
 /** Of a whole state: of those who left only who would be in otherwise. Names the state in each message to the group. */
-export function digestOf(state: GroupState): string {
+export function stateDigest(state: GroupState): string {
   const gone = sortedEntries(state.left).filter(
     ([did, version]) => state.members[did]?.[0] === "in" && state.members[did][1] <= version,
   );
   const next = state.next === undefined ? [] : [state.next];
-  const text = JSON.stringify([...partsOf(state), gone, ...next]);
+  const text = JSON.stringify([...comparedParts(state), gone, ...next]);
   return encodeHex(sha256(utf8(`svc:group-state:v2|${text}`)).subarray(0, 16));
 }
 
@@ -134,7 +134,7 @@ function compareText(a: string, b: string): number {
 /**
  * Commutative, associative and idempotent: who has heard the same has the same state. The same object when nothing changes.
  */
-export function join(
+export function joinStates(
   state: GroupState,
   other: Statement & Partial<Pick<GroupState, "left" | "next">>,
 ): GroupState {
@@ -148,8 +148,8 @@ export function join(
     if (version > (state.left[did] ?? 0)) left[did] = version;
   const name = laterPart(state.name, other.name);
   const next = nextOf(state.next, other.next);
-  const isSame = Object.keys(members).length + Object.keys(left).length === 0;
-  if (isSame && name === state.name && next === state.next) return state;
+  const isEmpty = Object.keys(members).length + Object.keys(left).length === 0;
+  if (isEmpty && name === state.name && next === state.next) return state;
   const joined = {
     ...state,
     name,
@@ -204,7 +204,7 @@ export function hear(
 ): GroupState | "wait" {
   if (statement.id !== state.id) return state;
   if (mustWait(versionsOf(statement), nowMs)) return "wait";
-  if (signedBy === "in_force") return join(state, statement);
+  if (signedBy === "in_force") return joinStates(state, statement);
   return signedBy === "earlier" && own === state.maker ? heal(state, statement) : state;
 }
 
@@ -216,12 +216,12 @@ export function hearLeaving(
 ): GroupState | "wait" {
   if (leaving.id !== state.id) return state;
   if (mustWait([leaving.version], nowMs)) return "wait";
-  return join(state, { ...state, left: { [leaving.did]: leaving.version } });
+  return joinStates(state, { ...state, left: { [leaving.did]: leaving.version } });
 }
 
-export const isSame = (a: GroupState, b: GroupState): boolean =>
-  JSON.stringify([...partsOf(a), sortedEntries(a.left), a.next]) ===
-  JSON.stringify([...partsOf(b), sortedEntries(b.left), b.next]);
+export const isSameState = (a: GroupState, b: GroupState): boolean =>
+  JSON.stringify([...comparedParts(a), sortedEntries(a.left), a.next]) ===
+  JSON.stringify([...comparedParts(b), sortedEntries(b.left), b.next]);
 
 /**
  * What an earlier key of the maker has said, heard by a device of the maker: a removal is taken, and anything else is said
@@ -244,7 +244,7 @@ export function heal(state: GroupState, statement: Statement): GroupState {
   const isVersionLater = version > state.name[1] && text === state.name[0];
   const name: VersionedPart = isNameLater ? [state.name[0], version + 1] : state.name;
   const healed = { ...state, members, name: isVersionLater ? statement.name : name };
-  return isSame(state, healed) ? state : healed;
+  return isSameState(state, healed) ? state : healed;
 }
 
 /**
@@ -253,11 +253,12 @@ export function heal(state: GroupState, statement: Statement): GroupState {
  */
 export function mergeOwn(held: OwnState | null, given: OwnState): OwnState {
   if (held === null) return given;
-  if (held.root === given.root) return { root: held.root, state: join(held.state, given.state) };
+  if (held.root === given.root)
+    return { root: held.root, state: joinStates(held.state, given.state) };
   const [later, earlier] = held.root > given.root ? [held, given] : [given, held];
   const { left, next } = earlier.state;
   const known = { ...later.state, left, ...(next === undefined ? {} : { next }) };
-  const state = heal(join(later.state, known), earlier.state);
+  const state = heal(joinStates(later.state, known), earlier.state);
   return { root: later.root, state };
 }
 type OwnState = { readonly root: number; readonly state: GroupState };
@@ -272,7 +273,7 @@ export function successorOf({ next: maker, ...state }: GroupState): GroupState |
 
 /** With a hand-over of this group that its maker's root key in force has signed. */
 export const hearHandOver = (state: GroupState, { id, next }: HandOver): GroupState =>
-  id === state.id ? join(state, { ...state, next }) : state;
+  id === state.id ? joinStates(state, { ...state, next }) : state;
 
 // ------------------------------------------------------------------------------------------------------------ changing
 
@@ -283,7 +284,7 @@ type Wish = {
 };
 
 /** With a new version for what the user changed, and for nothing else. */
-export function changed(state: GroupState, wish: Wish, nowMs: number): GroupState {
+export function withChange(state: GroupState, wish: Wish, nowMs: number): GroupState {
   const version = nextVersion(state, nowMs);
   const members: Record<string, MemberPart> = { ...state.members };
   for (const did of wish.add ?? []) if (!isIn(state, did)) members[did] = ["in", version];
@@ -297,7 +298,7 @@ export function takeUpLeavings(state: GroupState, nowMs: number): GroupState {
   const gone = Object.keys(state.left).filter(
     (did) => state.members[did]?.[0] === "in" && !isIn(state, did),
   ) as Did[];
-  return gone.length === 0 ? state : changed(state, { remove: gone }, nowMs);
+  return gone.length === 0 ? state : withChange(state, { remove: gone }, nowMs);
 }
 
 // ------------------------------------------------------------------------------------------------------------- passing on
@@ -318,8 +319,11 @@ function addsNothing(
   one: Statement,
 ): boolean {
   const empty = { ...emptyGroup(one.maker, one.nonce), id: one.id };
-  const all = others.reduce<GroupState>((state, { statement }) => join(state, statement), empty);
-  return join(all, one) === all;
+  const all = others.reduce<GroupState>(
+    (state, { statement }) => joinStates(state, statement),
+    empty,
+  );
+  return joinStates(all, one) === all;
 }
 
 /**
@@ -333,10 +337,10 @@ export function answerTo(
   if (from === own) return null;
   if (!isIn(state, own)) {
     const wasIn = state.members[own] !== undefined;
-    return wasIn && isIn(state, from) && digest !== digestOf(state) ? "later" : null;
+    return wasIn && isIn(state, from) && digest !== stateDigest(state) ? "later" : null;
   }
   if (!isIn(state, from)) return own === state.maker ? "out" : null;
-  if (digest === null || digest === digestOf(state)) return null;
+  if (digest === null || digest === stateDigest(state)) return null;
   return own === state.maker ? "now" : "later";
 }
 

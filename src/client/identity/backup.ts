@@ -69,7 +69,7 @@ export function backup(
     const key = await passphraseKey(passphrase, salt);
     await writer.write(concatBytes(utf8(magic), salt));
     let number = 0;
-    const add = (plain: Uint8Array) => write(writer, sealBytes(key, plain, boundTo(number++)));
+    const add = (plain: Uint8Array) => writeFrame(writer, sealBytes(key, plain, boundTo(number++)));
     const addAll = async () => {
       await add(utf8(identityText));
       if (table !== null) for await (const rows of batchesOf(table)) await add(renderRows(rows));
@@ -84,7 +84,7 @@ export function backup(
 }
 
 /** Length and sealed bytes. */
-async function write(
+async function writeFrame(
   writer: WritableStreamDefaultWriter<Uint8Array>,
   sealed: Uint8Array,
 ): Promise<void> {

@@ -20,7 +20,7 @@ import type { MessageOptions } from "../mail/send.ts";
 import { provingAt, waitingDefault } from "../net/directory.ts";
 import { timeAt } from "../net/http.ts";
 import type { LocalStore } from "../store/store.ts";
-import { activeDocument, type Client, connect, find, rootKeyOf } from "../trust/client.ts";
+import { activeDocument, type Client, connect, findName, rootKeyOf } from "../trust/client.ts";
 import type { Fingerprint } from "../trust/fingerprint.ts";
 import { rememberHosts } from "../trust/hosts.ts";
 import { distrust, recall } from "../trust/trust.ts";
@@ -71,7 +71,7 @@ export async function appointGuardians(
     throw localError("invalid_argument", `guardians are ${sharesCount} different people`);
   const before = await ed25519PublicKey(owner.identity.rootSeed);
   const to = dids.map((did) => ({ did, id: null, hasShare: false }));
-  await remember(owner, { to, before, rootKey: null });
+  await rememberAppointed(owner, { to, before, rootKey: null });
   await renewGuardians(owner);
 }
 
@@ -79,7 +79,7 @@ async function guardianOf(
   owner: AppointingOwner,
   { to, fingerprint }: GuardianChoice,
 ): Promise<Did> {
-  const { did, name } = await find(owner.client, to);
+  const { did, name } = await findName(owner.client, to);
   const unknown = (why: string) => localError("guardian_unknown", `${to} ${why}`);
   if (name === "told") throw unknown("is known from the Directory's word only: name the DID");
   const person = await owner.store.person(did);
@@ -95,8 +95,8 @@ export async function renewGuardians(owner: AppointingOwner): Promise<void> {
   const appointed = await recallAppointed(owner);
   if (appointed === null) return;
   const before = await ed25519PublicKey(owner.identity.rootSeed);
-  if (isSame(appointed.rootKey, before)) return;
-  if (isSame(appointed.before, before)) await owner.devices.replaceKeys();
+  if (isSameSecret(appointed.rootKey, before)) return;
+  if (isSameSecret(appointed.before, before)) await owner.devices.replaceKeys();
   const { rootSeed } = owner.identity;
   const rootKey = await ed25519PublicKey(rootSeed);
   const shares = await split(rootSeed, sharesCount, sharesNeeded);
@@ -107,7 +107,7 @@ export async function renewGuardians(owner: AppointingOwner): Promise<void> {
     const options = { mediaType: shareType, receipt: true };
     to.push({ did, id: (await owner.send(did, content, options)).id, hasShare: false });
   }
-  await remember(owner, { to, before: null, rootKey });
+  await rememberAppointed(owner, { to, before: null, rootKey });
 }
 
 /** Those who were appointed here; empty when there are none. */
@@ -116,9 +116,9 @@ export async function listGuardians(owner: AppointingOwner): Promise<Guardian[]>
   if (appointed === null) return [];
   const to = await Promise.all(appointed.to.map((one) => withReceipt(owner, one)));
   if (to.some(({ hasShare }, i) => hasShare !== appointed.to[i]?.hasShare))
-    await remember(owner, { ...appointed, to });
+    await rememberAppointed(owner, { ...appointed, to });
   const rootKey = await ed25519PublicKey(owner.identity.rootSeed);
-  const isOf = isSame(appointed.rootKey, rootKey);
+  const isOf = isSameSecret(appointed.rootKey, rootKey);
   return to.map(({ did, hasShare }) => ({ did, hasShare: hasShare && isOf }));
 }
 
@@ -129,12 +129,13 @@ async function withReceipt({ store }: AppointingOwner, one: Appointed["to"][numb
   return { ...one, hasShare: one.hasShare || state === "received" || state === "read" };
 }
 
-const isSame = (a: Uint8Array | null, b: Uint8Array): boolean => a !== null && equalBytes(a, b);
+const isSameSecret = (a: Uint8Array | null, b: Uint8Array): boolean =>
+  a !== null && equalBytes(a, b);
 
 const recallAppointed = ({ client }: AppointingOwner): Promise<Appointed | null> =>
   recall(client.known.memory, memoryKey, guardiansShape);
 
-const remember = ({ client }: AppointingOwner, appointed: Appointed): Promise<void> =>
+const rememberAppointed = ({ client }: AppointingOwner, appointed: Appointed): Promise<void> =>
   client.known.memory.save(memoryKey, renderKept(appointed));
 
 export type Restoration = {

@@ -80,7 +80,7 @@ export type WaypostOptions = {
 
 type Urls = { readonly directoryUrl: string; readonly relayUrl: string; readonly cacheUrl: string };
 
-export function urlsOf({
+export function nodeUrls({
   url,
   directoryUrl = url,
   relayUrl = url,

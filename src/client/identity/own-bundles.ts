@@ -24,7 +24,7 @@ import { attempt, backoffMs, ClientError, isTemporary, orNull, pause } from "../
 import { lackingShape, putBundleShape } from "../base/kept.ts";
 import { renderKept } from "../base/shapes.ts";
 import { decideLacking, decideSealing, newestUnder } from "../keys/agreements.ts";
-import { signEd25519, verifyEd25519 } from "../keys/crypto.ts";
+import { signEd25519, verifySignature } from "../keys/crypto.ts";
 import { isSealingDue, nextMadeMs } from "../keys/due.ts";
 import {
   freshSeed,
@@ -37,7 +37,7 @@ import type { EditIdentity } from "../keys/stored.ts";
 import { about } from "../net/about.ts";
 import { shownBundleShape } from "../net/answers.ts";
 import type { Waiting } from "../net/directory.ts";
-import { ask, jsonBody, path } from "../net/http.ts";
+import { fetchChecked, jsonBody, path } from "../net/http.ts";
 import { proofHeaders, type Reader } from "../net/reader.ts";
 import { activeDocument, type Client, rootKeyOf, senderOf } from "../trust/client.ts";
 import { readersOf } from "../trust/readers.ts";
@@ -316,10 +316,10 @@ const isUnknown = (
 /** `null` when the Cache has none, or shows something else. */
 async function shownAt({ at, did }: Reader, document: DidDocument): Promise<ShownBundle | null> {
   const request = { method: "GET", path: path`/cache/keys/${did}` } as const;
-  const shown = await orNull(ask(at, request, shownBundleShape), "not_found");
+  const shown = await orNull(fetchChecked(at, request, shownBundleShape), "not_found");
   const bundle = shown === null ? "" : readBundle(shown as JsonObject);
   if (typeof bundle === "string") return null;
-  const counts = await verifyBundle(bundle, document, verifyEd25519);
+  const counts = await verifyBundle(bundle, document, verifySignature);
   return { keyId: bundle.keyId, issuedAtMs: bundle.issuedAtMs, counts };
 }
 
@@ -328,6 +328,6 @@ async function putAt(reader: Reader, bundle: KeyBundle): Promise<void> {
   const body = jsonBody(renderBundle(bundle));
   const headers = await proofHeaders(reader, "keys", encodeHex(sha256(body)));
   const request = { method: "PUT", path: path`/cache/keys/${reader.did}`, headers, body } as const;
-  const put = await attempt(() => ask(reader.at, request, shownBundleShape));
+  const put = await attempt(() => fetchChecked(reader.at, request, shownBundleShape));
   if (put instanceof ClientError && put.code !== "bundle_stale") throw put;
 }

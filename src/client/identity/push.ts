@@ -17,7 +17,7 @@ import { object } from "../base/shapes.ts";
 import type { Identity } from "../keys/keys.ts";
 import { pushKeyAt } from "../net/about.ts";
 import { pushShape } from "../net/answers.ts";
-import { ask, jsonBody, path } from "../net/http.ts";
+import { fetchChecked, jsonBody, path } from "../net/http.ts";
 import { proofHeaders, type Reader } from "../net/reader.ts";
 import { cachesOf } from "../trust/caches.ts";
 import type { Client } from "../trust/client.ts";
@@ -62,14 +62,14 @@ export async function pushKeyOf({ client, identity }: Pushing): Promise<string> 
  * Resolves when the Caches with the key of the first will push there, or with `null` when none does. Throws `timed_out`
  * when no token came.
  */
-export async function subscribe(
+export async function subscribeDevice(
   { device, ...own }: Device,
   subscription: PushSubscriptionLike,
   options: PushOptions | null,
 ): Promise<void> {
   const { endpoint, keys } = memberOf(subscription);
   const { memory } = own.client.known;
-  const former = idOf(endpoint);
+  const former = subscriptionId(endpoint);
   const id = device === null ? former : pushIdOf(device.did);
   const mailboxes = [
     { ...own, id },
@@ -133,7 +133,7 @@ export async function finishKeeping(own: Pushing, devices: readonly Did[]): Prom
   for (const { reader } of await cachesOf(own.client, own.identity)) {
     const headers = await proofHeaders(reader, "push", `,${encodeHex(sha256(body))}`);
     const listed = { method: "PUT", path: path`/cache/push/${reader.did}`, headers, body } as const;
-    await orNull(ask(reader.at, listed, object({})), ...noPushCodes);
+    await orNull(fetchChecked(reader.at, listed, object({})), ...noPushCodes);
   }
   await memory.save(keepingKey, null);
 }
@@ -145,12 +145,12 @@ const ownPushKey = "push/own";
 const noPushCodes = ["not_found", "no_cache"];
 
 /** The same for the same endpoint, so that a repeat replaces nothing. */
-function idOf(endpoint: string): string {
+function subscriptionId(endpoint: string): string {
   return encodeHex(sha256(utf8(endpoint))).slice(0, 32);
 }
 
 /** Of a device among others, which know it so. */
-const pushIdOf = (device: Did): string => idOf(`waypost:push|${device}`);
+const pushIdOf = (device: Did): string => subscriptionId(`waypost:push|${device}`);
 
 function memberOf(
   subscription: PushSubscriptionLike,
@@ -176,7 +176,7 @@ async function request(
   const subject = `${id},${encodeHex(sha256(body ?? new Uint8Array(0)))}`;
   const headers = await proofHeaders(reader, "push", subject);
   const where = path`/cache/push/${reader.did}/${id}`;
-  return ask(
+  return fetchChecked(
     reader.at,
     { method, path: where, headers, ...(body === null ? {} : { body }) },
     pushShape,

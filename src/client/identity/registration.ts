@@ -28,7 +28,7 @@ import type { Identity } from "../keys/keys.ts";
 import { about } from "../net/about.ts";
 import { type About, deliveredShape, type Registered } from "../net/answers.ts";
 import { authorizationLifeMs, provingAt } from "../net/directory.ts";
-import { ask, type Endpoint, endpoint, jsonBody } from "../net/http.ts";
+import { type Endpoint, endpoint, fetchChecked, jsonBody } from "../net/http.ts";
 import type { Client } from "../trust/client.ts";
 import { rememberHosts } from "../trust/hosts.ts";
 import { distrust } from "../trust/trust.ts";
@@ -92,7 +92,7 @@ export async function checkHomes(
 /** A router may give `/node` to the Directory, and the other routes to a Relay or Cache that does not describe itself there. */
 async function lacks(at: Endpoint, route: string): Promise<boolean> {
   const answer = await attempt(() =>
-    ask(at, { method: "POST", path: route, body: jsonBody({}) }, deliveredShape),
+    fetchChecked(at, { method: "POST", path: route, body: jsonBody({}) }, deliveredShape),
   );
   return answer instanceof ClientError && answer.status === 404;
 }

@@ -73,7 +73,7 @@ export const x25519SharedSecret = async (
  * The rule of the nodes: an admissible key (canonical, not of small order), S below the group order, R compared as
  * bytes without the cofactor. What runtimes disagree about is decided before they are asked, or in JavaScript.
  */
-export async function verifyEd25519(
+export async function verifySignature(
   signature: Uint8Array,
   message: Uint8Array,
   publicKey: Uint8Array,

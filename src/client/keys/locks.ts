@@ -82,7 +82,7 @@ type PrfResults = {
 };
 
 async function createPasskey(name: string): Promise<Uint8Array> {
-  const made = await ask("create", {
+  const made = await requestCredential("create", {
     rp: { name },
     user: { id: random(16), name, displayName: name },
     challenge: random(32),
@@ -95,7 +95,7 @@ async function createPasskey(name: string): Promise<Uint8Array> {
 
 /** Read with `get`: authenticators often return nothing when they make the passkey. */
 async function evaluate(credential: Uint8Array, salt: Uint8Array): Promise<Uint8Array> {
-  const asserted = await ask("get", {
+  const asserted = await requestCredential("get", {
     challenge: random(32),
     allowCredentials: [{ type: "public-key", id: credential }],
     userVerification: "required",
@@ -107,7 +107,10 @@ async function evaluate(credential: Uint8Array, salt: Uint8Array): Promise<Uint8
   return secret;
 }
 
-async function ask(what: "create" | "get", publicKey: object): Promise<PublicKeyCredential> {
+async function requestCredential(
+  what: "create" | "get",
+  publicKey: object,
+): Promise<PublicKeyCredential> {
   const { credentials } = globalThis.navigator ?? {};
   if (credentials === undefined) throw localError("no_passkeys", "this runtime has no passkeys");
   const call = credentials[what].bind(credentials) as (

@@ -92,7 +92,7 @@ export async function sourceOf(
       "invalid_argument",
       "read the stream first: await new Response(stream).blob()",
     );
-  if (!(content instanceof Blob)) return bytes("application/json", utf8(jsonOf(content)));
+  if (!(content instanceof Blob)) return bytes("application/json", utf8(jsonText(content)));
   const name =
     names.name ?? ("name" in content && typeof content.name === "string" ? content.name : "");
   const facts = {
@@ -120,7 +120,7 @@ function refuseFormless(_name: string, value: unknown): unknown {
 }
 
 /** Throws `invalid_argument` for what has no JSON: `undefined`, functions, bigints, circles, a `Map`, a promise. */
-function jsonOf(content: JsonContent): string {
+function jsonText(content: JsonContent): string {
   let cause: unknown;
   try {
     const text: string | undefined = JSON.stringify(content, refuseFormless);
@@ -156,7 +156,7 @@ export type Relations = {
   readonly replyFrom?: Did | null;
   /** The conversation of several that it belongs to. */
   readonly group: string | null;
-  /** Names the state that the sender has of it (`digestOf`). */
+  /** Names the state that the sender has of it (`stateDigest`). */
   readonly state?: string | null;
   /** The sender asks for a receipt when the recipient has it. */
   readonly wantsReceipt: boolean;
@@ -217,7 +217,7 @@ export const idIn = (mediaType: string): string | null =>
 
 /** The same for each name that the same content was given, and whatever was sent before it. */
 export function withoutId(mediaType: string): string {
-  const parts = partsOf(mediaType);
+  const parts = mediaTypeParts(mediaType);
   const at = parts.indexOf(marker, 1);
   const isId = (part: string, place: number) =>
     at !== -1 && place > at && /^(id|after)=/i.test(part);
@@ -226,7 +226,7 @@ export function withoutId(mediaType: string): string {
 
 /** Of those behind `waypost=1`. */
 function parameterIn(mediaType: string, name: string): string | null {
-  const parts = partsOf(mediaType);
+  const parts = mediaTypeParts(mediaType);
   const at = parts.indexOf(marker, 1);
   const own = at === -1 ? [] : parts.slice(at + 1);
   const found = own.find((part) => part.toLowerCase().startsWith(`${name}=`));
@@ -246,12 +246,15 @@ export function withAuthor(mediaType: string, did: string | null, home?: string)
 
 function withParameters(mediaType: string, parameters: readonly string[]): string {
   if (parameters.length === 0) return mediaType;
-  return [mediaType, ...(partsOf(mediaType).includes(marker) ? [] : [marker]), ...parameters].join(
-    ";",
-  );
+  return [
+    mediaType,
+    ...(mediaTypeParts(mediaType).includes(marker) ? [] : [marker]),
+    ...parameters,
+  ].join(";");
 }
 
-const partsOf = (mediaType: string): string[] => mediaType.split(";").map((part) => part.trim());
+const mediaTypeParts = (mediaType: string): string[] =>
+  mediaType.split(";").map((part) => part.trim());
 
 export type TypeFacts = Relations & {
   /** Lower case, without parameters. */
@@ -272,7 +275,7 @@ const stateCharactersMax = 64;
 
 /** Reads untrusted text: values of another form are ignored. */
 export function parseMediaType(text: string): TypeFacts {
-  const parts = partsOf(text);
+  const parts = mediaTypeParts(text);
   const at = parts.includes(marker, 1) ? parts.indexOf(marker, 1) : parts.length;
   const parameter = (name: string) => parameterIn(text, name);
   const replyFrom = parameter("reply-from") ?? "";

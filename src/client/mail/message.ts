@@ -38,7 +38,7 @@ export type MessageActions = {
 };
 
 /** `content` is `null` when the local store had no room for it any more. */
-export function messageOf(
+export function createMessage(
   facts: MessageFacts,
   content: Uint8Array | null,
   { ack, send }: MessageActions,

@@ -13,7 +13,7 @@ import { recipientIn, timestampIn } from "../../core/message/proof.ts";
 import { encodeSealedSenderText, padRecordTo } from "../../core/message/sealed.ts";
 import { attempt, ClientError } from "../base/failure.ts";
 import { isRecord } from "../base/shapes.ts";
-import { verifyEd25519 } from "../keys/crypto.ts";
+import { verifySignature } from "../keys/crypto.ts";
 import type { EnvelopeJson } from "../net/caches.ts";
 import { activeDocument, type Client } from "../trust/client.ts";
 import type { Authorship } from "./authorship.ts";
@@ -22,7 +22,7 @@ import { keptType } from "./kept-names.ts";
 import type { Reported } from "./report.ts";
 import {
   additionalData,
-  encodeRecord,
+  encodeCborRecord,
   keyBytes,
   nonceBytes,
   recordOf,
@@ -50,7 +50,7 @@ export async function verifyAuthor(
   if (document instanceof ClientError) return document.code === "did_not_found" ? false : null;
   const method = methodFor(document, signed.keyId, "send");
   const key = method === null ? null : parseMethodKey(method);
-  return key !== null && verifyEd25519(signed.signature, signed.bytes, key);
+  return key !== null && verifySignature(signed.signature, signed.bytes, key);
 }
 
 type Shown = Reported & {
@@ -95,7 +95,7 @@ function signedOutside(reporter: Did, message: Shown): Signed | null {
   if (key === null || nonce === null || signature === null || typeof messageId !== "string")
     return null;
   if (!isRecord(payload)) return null;
-  const record = encodeRecord(recordIn(message));
+  const record = encodeCborRecord(recordIn(message));
   // Padding adds a ninth at most.
   const isFit = Number.isSafeInteger(plainBytes) && plainBytes <= 2 * record.length;
   if (!isFit || parseTimestamp(String(timestampIn(outer))) !== message.sentMs) return null;
@@ -118,7 +118,7 @@ function signedInside(reporter: Did, message: Shown): Signed | null {
   const signature = bytesIn(authorship.signature, 64);
   if (proof === null || signature === null || typeof keyId !== "string") return null;
   const record = { ...recordIn(message), from, from_key: keyId, proof_sha256: proof };
-  const digest = encodeHex(sha256(encodeRecord(record)));
+  const digest = encodeHex(sha256(encodeCborRecord(record)));
   const place = {
     to: reporter,
     keySha256: String(keySha256),

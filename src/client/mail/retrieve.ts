@@ -14,13 +14,13 @@ import { isRecord } from "../base/shapes.ts";
 import { agreementSecrets, type Identity } from "../keys/keys.ts";
 import {
   ackIdsMax,
-  chunkOf,
+  chunkKey,
+  chunkPlaceOf,
   type EnvelopeCopy,
   type EnvelopeJson,
   messageIdsOf,
-  nameOf,
   type PendingMessage,
-  placeOf,
+  pendingName,
   type Unreachable,
 } from "../net/caches.ts";
 import type { Client } from "../trust/client.ts";
@@ -166,7 +166,7 @@ export function readOf(
   const { replyTo, replyFrom = null, group, state = null, wantsReceipt } = type;
   const named = from?.verified === true ? (type.id ?? null) : null;
   return {
-    id: named ?? nameOf(message),
+    id: named ?? pendingName(message),
     from: from?.did ?? null,
     verified: from?.verified ?? null,
     trust: from?.trust ?? null,
@@ -227,7 +227,7 @@ export async function openChunk(
       const { message_id: id } = envelope;
       const isExpected =
         typeof id === "string" && id.toLowerCase() === copy.messageId.toLowerCase();
-      if (!isExpected || placeOf(chunkOf(envelope)) !== placeOf(copy.chunk))
+      if (!isExpected || chunkKey(chunkPlaceOf(envelope)) !== chunkKey(copy.chunk))
         throw localError("not_authentic", "the Cache answered with another message");
       const opened = await openEnvelope(envelope, recipient, copy.foundMs);
       return { ...opened, digest, mark: markOf(envelope, opened.from, digest) };
@@ -281,7 +281,7 @@ export async function openEnvelope(
   if (typeof messageId !== "string" || to !== recipient.did)
     throw localError("not_authentic", "the envelope is for somebody else");
   if (timestamp === null) throw localError("not_authentic", "the envelope has two times");
-  const binding: SealBinding = { messageId, to: recipient.did, chunk: chunkOf(envelope) };
+  const binding: SealBinding = { messageId, to: recipient.did, chunk: chunkPlaceOf(envelope) };
   const opened = await openSealed(envelope, binding, recipient.secretsOf);
   const { file, data, inner } = opened;
   const type = parseMediaType(file.mediaType);

@@ -18,7 +18,7 @@ import { localError } from "../base/failure.ts";
 import { signEd25519 } from "../keys/crypto.ts";
 import { hpkeSeal, tagBytes } from "../keys/hpke.ts";
 import {
-  encodeRecord,
+  encodeCborRecord,
   type FileFacts,
   type RecipientKey,
   recordOf,
@@ -60,7 +60,7 @@ export async function sealHybrid(input: HybridInput): Promise<HybridPayload> {
   };
   const members = recordOf(binding, file, data);
   const record = signer === null ? members : await signedRecord(members, place, signer);
-  const padded = padRecord(encodeRecord(record), input.payloadBytesMax - tagBytes);
+  const padded = padRecord(encodeCborRecord(record), input.payloadBytesMax - tagBytes);
   const to = { publicKey: recipient.publicKey, randomness };
   const sealed = await hpkeSeal(to, encodeSealInfo(place), padded).catch((cause: unknown) => {
     throw localError("no_key_agreement", `${binding.to} publishes no key to seal to: ${cause}`);
@@ -80,7 +80,7 @@ async function signedRecord(
   { did, keyId, seed, proofSha256 }: InnerSigner,
 ): Promise<Record<string, unknown>> {
   const named = { ...members, from: did, from_key: keyId, proof_sha256: proofSha256 };
-  const recordSha256 = encodeHex(sha256(encodeRecord(named)));
+  const recordSha256 = encodeHex(sha256(encodeCborRecord(named)));
   const text = encodeSealedSenderText({ from: did, keyId }, place, recordSha256);
   return { ...named, signature: await signEd25519(text, seed) };
 }

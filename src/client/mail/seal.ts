@@ -49,7 +49,7 @@ export async function sealPayload(input: SealInput): Promise<SealedPayload> {
     await x25519SharedSecret(entropy.ephemeralSecret, recipient.publicKey),
     additional,
   );
-  const plaintext = encodeRecord(recordOf(binding, file, data));
+  const plaintext = encodeCborRecord(recordOf(binding, file, data));
   return {
     profile: sealProfile,
     key_id: recipient.keyId,
@@ -82,7 +82,7 @@ export const recordOf = (binding: SealBinding, file: FileFacts, data: Uint8Array
  * Deterministic CBOR of a flat map (RFC 8949 section 4.2.1): shortest heads, keys in the order of their bytes. A library
  * for all of CBOR would be an eighth of what a page loads to send. Throws for values that no record has.
  */
-export function encodeRecord(record: Readonly<Record<string, unknown>>): Uint8Array {
+export function encodeCborRecord(record: Readonly<Record<string, unknown>>): Uint8Array {
   const pairs = Object.entries(record).map(
     ([name, value]) => [encodeItem(name), encodeItem(value)] as const,
   );

@@ -24,7 +24,7 @@ import { planShape } from "../base/kept.ts";
 import { isRecord, parseKept, renderKept } from "../base/shapes.ts";
 import { hkdf, type Signer, signEd25519, uuidOf } from "../keys/crypto.ts";
 import { type Delivered, deliveredShape } from "../net/answers.ts";
-import { ask, type Endpoint, type Exchange, jsonBody, path } from "../net/http.ts";
+import { type Endpoint, type Exchange, fetchChecked, jsonBody, path } from "../net/http.ts";
 import type { Author } from "../trust/client.ts";
 import { type NameTrust, type TrustDemand, type TrustLevel, trustOf } from "../trust/trust.ts";
 import { type ContentNames, idIn, isQuiet, type Source, withAuthor } from "./content.ts";
@@ -211,7 +211,7 @@ export async function sendPlan(
     const sentBytes = Math.min(from + plan.chunkBytes, totalBytes);
     const data = await source.read(from, sentBytes);
     const { messageId, body } = await buildEnvelope(plan, chunk, data);
-    last = await retryTemporary(() => post(relay, plan, body, pass), retrying);
+    last = await retryTemporary(() => postEnvelope(relay, plan, body, pass), retrying);
     messageIds.push(messageId);
     await onDelivered?.({ chunk, chunks, sentBytes, totalBytes });
   }
@@ -312,7 +312,7 @@ export const checkMessage = (options: MessageOptions): void =>
 type DeliveryReport = Delivered & { readonly [member: string]: unknown };
 
 /** Posts one envelope. Throws `refused` with the Relay's code unless it reports success. */
-async function post(
+async function postEnvelope(
   relay: Endpoint,
   { to, file }: Pick<SendPlan, "to" | "file">,
   body: Uint8Array<ArrayBuffer>,
@@ -321,7 +321,7 @@ async function post(
   const headers: Record<string, string> = isQuiet(file.mediaType) ? { Urgency: "low" } : {};
   if (pass !== null) headers["Svc-Pass"] = pass(body);
   const request: Exchange = { method: "POST", path: path`/relay/${to}`, headers, body };
-  const report = await attempt(() => ask(relay, request, deliveredShape));
+  const report = await attempt(() => fetchChecked(relay, request, deliveredShape));
   if (!(report instanceof ClientError)) {
     if (report.success) return report;
     throw new ClientError("refused", report.code, report.message, { status: 200, answer: report });

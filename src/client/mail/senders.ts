@@ -10,7 +10,7 @@ import { type DidDocument, methodFor, parseMethodKey } from "../../core/ledger/a
 import { encodeSenderText } from "../../core/message/proof.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { attempt, ClientError, isTemporary, localError, orNull } from "../base/failure.ts";
-import { verifyEd25519 } from "../keys/crypto.ts";
+import { verifySignature } from "../keys/crypto.ts";
 import type { EnvelopeJson } from "../net/caches.ts";
 import { activeDocument, type Client, trustIn } from "../trust/client.ts";
 import type { TrustLevel } from "../trust/trust.ts";
@@ -152,7 +152,7 @@ async function verifyClaim(
   const method = methodFor(document, keyId, "send");
   const key = method === null ? null : parseMethodKey(method);
   if (key === null || signature === null || signedBytes === null) return false;
-  return verifyEd25519(signature, signedBytes, key);
+  return verifySignature(signature, signedBytes, key);
 }
 
 /** `null` when a part of it has no canonical form, such as text with a lone surrogate. */

@@ -18,9 +18,9 @@ import { localError } from "../base/failure.ts";
 import { isRecord, optional, parseValue, strictObject, text } from "../base/shapes.ts";
 import { hpkeOpen, tagBytes } from "../keys/hpke.ts";
 import { encapsulatedBytes, expandSeed } from "../keys/xwing.ts";
-import { bytesOf, recordMembers, sha256Shape } from "../net/answers.ts";
+import { bytesShape, recordMembers, sha256Shape } from "../net/answers.ts";
 import type { EnvelopeJson } from "../net/caches.ts";
-import { encodeRecord, type SealBinding } from "./seal.ts";
+import { encodeCborRecord, type SealBinding } from "./seal.ts";
 import type { Cipher, Opened, recordReader, SecretsOf } from "./unseal.ts";
 
 const payloadShape = strictObject({
@@ -35,7 +35,7 @@ const hybridRecordShape = strictObject({
   from: optional(text),
   from_key: optional(text),
   proof_sha256: optional(sha256Shape),
-  signature: optional(bytesOf("a byte string of 64 bytes", ({ length }) => length === 64)),
+  signature: optional(bytesShape("a byte string of 64 bytes", ({ length }) => length === 64)),
 });
 
 /** A signature inside, not verified so far. */
@@ -76,7 +76,7 @@ export async function openHybrid(
   const seeds = seedsOf(keyId);
   if (seeds.length === 0)
     throw localError("unknown_key", `sealed to ${keyId}, whose secret is not on this device`);
-  const envelopeSha256 = digestOf(envelope, reader);
+  const envelopeSha256 = signedDigest(envelope, reader);
   for (const seed of seeds) {
     const secret = await expandSeed(seed);
     const keySha256 = encodeHex(sha256(secret.publicKey));
@@ -112,7 +112,7 @@ function parseSealed(payload: unknown, reader: RecordReader): HybridSealed {
   return { keyId: texts.key_id, enc, ciphertext };
 }
 
-function digestOf(envelope: EnvelopeJson, reader: RecordReader): string {
+function signedDigest(envelope: EnvelopeJson, reader: RecordReader): string {
   try {
     return digestEnvelope(envelope as JsonObject);
   } catch {
@@ -140,7 +140,7 @@ function parseHybrid(
     signature === undefined
   )
     throw reader.unreadable("from, from_key, proof_sha256 and signature stand together");
-  const recordSha256 = encodeHex(sha256(encodeRecord(named)));
+  const recordSha256 = encodeHex(sha256(encodeCborRecord(named)));
   const signedBytes = encodeSealedSenderText({ from, keyId }, place, recordSha256);
   return { ...opened, inner: { from, keyId, proofSha256, signature, signedBytes, place } };
 }

@@ -12,7 +12,7 @@ import { recordShape, sealedPayloadShape } from "../net/answers.ts";
 import {
   additionalData,
   contentKey,
-  encodeRecord,
+  encodeCborRecord,
   type FileFacts,
   keyBytes,
   nonceBytes,
@@ -148,7 +148,7 @@ function unreadable(why: string) {
 function decodeRecord(plaintext: Uint8Array): Record<string, unknown> | null {
   try {
     const record = decodeMap(plaintext);
-    return equalBytes(encodeRecord(record), plaintext) ? record : null;
+    return equalBytes(encodeCborRecord(record), plaintext) ? record : null;
   } catch {
     return null;
   }

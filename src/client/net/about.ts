@@ -1,9 +1,9 @@
 /** What a node says of itself. Source: interface "Every node". */
 import { type About, aboutShape } from "./answers.ts";
-import { ask, type Endpoint } from "./http.ts";
+import { type Endpoint, fetchChecked } from "./http.ts";
 
 export const about = (at: Endpoint): Promise<About> =>
-  ask(at, { method: "GET", path: "/node" }, aboutShape);
+  fetchChecked(at, { method: "GET", path: "/node" }, aboutShape);
 
 /** By which push services know a Cache; `null` when it pushes nothing. */
 export async function pushKeyAt(at: Endpoint): Promise<string | null> {

@@ -155,7 +155,7 @@ export const messageStateShape = object({ state: text, message: nullable(entry) 
 export const ackShape = object({ acked: integer });
 
 // What a sender sealed. Its map of CBOR has these members and no other.
-export const bytesOf = (form: string, isFit: (bytes: Uint8Array) => boolean) =>
+export const bytesShape = (form: string, isFit: (bytes: Uint8Array) => boolean) =>
   custom<Uint8Array>((value) => value instanceof Uint8Array && isFit(value), form);
 export const sealedPayloadShape = strictObject({
   profile: text,
@@ -164,7 +164,7 @@ export const sealedPayloadShape = strictObject({
   nonce_b64: text,
   ciphertext_b64: text,
 });
-export const sha256Shape = bytesOf("a byte string of 32 bytes", ({ length }) => length === 32);
+export const sha256Shape = bytesShape("a byte string of 32 bytes", ({ length }) => length === 32);
 /** Of both versions. */
 export const recordMembers = {
   format: text,
@@ -175,7 +175,7 @@ export const recordMembers = {
   message_group_id: text,
   sequence_number: natural,
   total_chunks: natural,
-  data: bytesOf("a byte string", () => true),
+  data: bytesShape("a byte string", () => true),
 };
 export const recordShape = strictObject(recordMembers);
 export type SealedPayload = Of<typeof sealedPayloadShape>;

@@ -17,8 +17,8 @@ import {
 import { attempt, ClientError } from "../base/failure.ts";
 import { isRecord, type Shape } from "../base/shapes.ts";
 import { ackShape, messageStateShape, messagesShape, summaryShape } from "./answers.ts";
-import { ask, type Endpoint, jsonBody, path, queryOf } from "./http.ts";
-import { proofHeaders, prove, type Reader } from "./reader.ts";
+import { type Endpoint, fetchChecked, jsonBody, path, queryOf } from "./http.ts";
+import { proofHeaders, proveRequest, type Reader } from "./reader.ts";
 
 /** The most ids that a Cache accepts in one acknowledgement. */
 export const ackIdsMax = 1_000;
@@ -34,7 +34,7 @@ export function cacheClient(reader: Reader) {
     shape: Shape<T>,
   ) =>
     atItsTime(at, async () =>
-      ask(
+      fetchChecked(
         at,
         { method: "GET", path: where, headers: await proofHeaders(reader, operation, subject) },
         shape,
@@ -61,7 +61,7 @@ export function cacheClient(reader: Reader) {
     ack: (messageIds: readonly string[], { isAccepted }: { readonly isAccepted: boolean }) =>
       atItsTime(at, async () => {
         const subject = ackSubject(messageIds);
-        const proof = await prove(reader, { operation: "ack", subject }, ackMembers);
+        const proof = await proveRequest(reader, { operation: "ack", subject }, ackMembers);
         const body = { did, ...proof, message_ids: subject.split(",") };
         const headers: Record<string, string> = isAccepted ? {} : { "Svc-Accepted": "none" };
         const request = {
@@ -70,7 +70,7 @@ export function cacheClient(reader: Reader) {
           body: jsonBody(body),
           headers,
         } as const;
-        return ask(at, request, ackShape);
+        return fetchChecked(at, request, ackShape);
       }),
   };
 }
@@ -177,8 +177,8 @@ async function listAt(cache: CacheClient, digests: Map<string, string>) {
       for (const listed of page.messages) {
         // Ids and digests are remembered in one set, and a hostile Cache must not name one by the other.
         if (parseUuid(listed.message_id) === null) continue;
-        const chunk = chunkOf(listed);
-        const name = `${endpoint} ${listed.message_id} ${placeOf(chunk)} ${listed.expires_at}`;
+        const chunk = chunkPlaceOf(listed);
+        const name = `${endpoint} ${listed.message_id} ${chunkKey(chunk)} ${listed.expires_at}`;
         if (copies.has(name)) continue;
         if (copies.size >= listedMax) return;
         const { message_id: messageId } = listed;
@@ -202,7 +202,7 @@ function copyOf({ read, name = "", digests = new Map(), ...facts }: CopySource):
   const readOnce = async () => {
     const envelope = await read();
     if (envelope === null) return null;
-    const digest = digestOf(envelope);
+    const digest = envelopeDigest(envelope);
     digests.set(name, digest);
     return { envelope, digest };
   };
@@ -217,11 +217,11 @@ export function liveCopy(
   cache: CacheClient | null,
 ): EnvelopeCopy {
   const read = async () => (cache === null ? envelope : readById(cache, messageId));
-  return copyOf({ messageId, expiresAtMs, chunk: chunkOf(envelope), cache, read });
+  return copyOf({ messageId, expiresAtMs, chunk: chunkPlaceOf(envelope), cache, read });
 }
 
 /** Envelopes are the same when their canonical JSON is: nodes keep neither white space nor the order of members. */
-function digestOf(envelope: EnvelopeJson): string {
+function envelopeDigest(envelope: EnvelopeJson): string {
   try {
     return digestCanonical(envelope);
   } catch {
@@ -281,7 +281,7 @@ function interleave<T>(lists: readonly (readonly T[])[]): T[] {
   ).flat();
 }
 
-export function chunkOf(message: Readonly<Record<string, unknown>>): ChunkPlace | null {
+export function chunkPlaceOf(message: Readonly<Record<string, unknown>>): ChunkPlace | null {
   const { message_group_id: groupId, sequence_number: sequence, total_chunks: total } = message;
   if (typeof groupId !== "string" || typeof sequence !== "number" || typeof total !== "number")
     return null;
@@ -289,7 +289,7 @@ export function chunkOf(message: Readonly<Record<string, unknown>>): ChunkPlace 
 }
 
 /** The place of a chunk, as text that is the same for the same place. */
-export const placeOf = (chunk: ChunkPlace | null): string =>
+export const chunkKey = (chunk: ChunkPlace | null): string =>
   chunk === null ? "" : `${chunk.groupId.toLowerCase()} ${chunk.sequence} ${chunk.total}`;
 
 /** A Cache that states another number of chunks names another group. */
@@ -325,14 +325,14 @@ export function messageIdsOf(message: PendingMessage): string[] {
 }
 
 /** The id by which programs know a message. */
-export const nameOf = (message: PendingMessage): string =>
+export const pendingName = (message: PendingMessage): string =>
   message.groupId ?? messageIdsOf(message)[0] ?? "";
 
 /** No envelope lives longer. */
 const lifeMsMax = 30 * dayMs;
 
 /** When no Cache can offer the message again. A Cache may state any time, or none. */
-export function expiryOf(message: PendingMessage, nowMs: number): number {
+export function offeredUntilMs(message: PendingMessage, nowMs: number): number {
   const latest = message.parts
     .flat()
     .reduce((most, { expiresAtMs }) => Math.max(most, expiresAtMs), 0);

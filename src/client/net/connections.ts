@@ -9,7 +9,7 @@ import { ClientError, localError } from "../base/failure.ts";
 import { parseRecord } from "../base/shapes.ts";
 import type { EnvelopeJson, LiveEnvelope } from "./caches.ts";
 import { path } from "./http.ts";
-import { prove, type Reader } from "./reader.ts";
+import { proveRequest, type Reader } from "./reader.ts";
 
 type LiveEvents = {
   /** The Relay has accepted the session: later messages arrive here, earlier ones are in the Caches. */
@@ -87,7 +87,7 @@ async function authFrame(reader: Reader, device: string): Promise<string> {
   const names = { ...ackMembers, endpoint: "endpoint" };
   return JSON.stringify({
     type: "auth",
-    ...(await prove(reader, { operation: "connect", subject: device }, names)),
+    ...(await proveRequest(reader, { operation: "connect", subject: device }, names)),
   });
 }
 
@@ -101,13 +101,17 @@ async function receiveFrame(
   const messageId =
     typeof frame?.["message_id"] === "string" ? parseUuid(frame["message_id"]) : null;
   if (frame === null || messageId === null || frame["to"] !== reader.did) return;
-  const envelope = { messageId, expiresAtMs: expiryOf(frame), envelope: frame as EnvelopeJson };
+  const envelope = {
+    messageId,
+    expiresAtMs: envelopeExpiresAtMs(frame),
+    envelope: frame as EnvelopeJson,
+  };
   const type = (await events.onEnvelope(envelope)) ? "ack" : "pass";
   if (socket.readyState === WebSocket.OPEN)
     socket.send(JSON.stringify({ type, message_id: messageId }));
 }
 
-function expiryOf({ timestamp, ttl }: Record<string, unknown>): number {
+function envelopeExpiresAtMs({ timestamp, ttl }: Record<string, unknown>): number {
   const sentAtMs = typeof timestamp === "string" ? parseTimestamp(timestamp) : null;
   const lifeMs = typeof ttl === "string" ? parseDuration(ttl) : null;
   return (sentAtMs ?? Date.now()) + (lifeMs ?? dayMs);

@@ -22,7 +22,15 @@ import {
   resolvedShape,
   submissionShape,
 } from "./answers.ts";
-import { ask, askBytes, type Endpoint, type Exchange, jsonBody, path, queryOf } from "./http.ts";
+import {
+  askBytes,
+  type Endpoint,
+  type Exchange,
+  fetchChecked,
+  jsonBody,
+  path,
+  queryOf,
+} from "./http.ts";
 
 /** A request that changes something, ready to send: its body keeps its bytes, because a proof covers them. */
 export type SubmissionRequest = Required<Pick<Exchange, "method" | "path" | "body">> &
@@ -36,14 +44,15 @@ export function directoryClient(to: Endpoint) {
   return {
     endpoint: to,
     registrationStatus: (did: string) =>
-      ask(to, get(path`/registration-status/${did}`), registrationStatusShape),
-    nonces: (did: string) => ask(to, get(path`/dids/${did}/nonces`), noncesShape),
+      fetchChecked(to, get(path`/registration-status/${did}`), registrationStatusShape),
+    nonces: (did: string) => fetchChecked(to, get(path`/dids/${did}/nonces`), noncesShape),
     /** `did_not_found` when the ledger has no such record. */
-    resolve: (did: string) => ask(to, get(path`/resolve/${did}`), resolvedShape),
+    resolve: (did: string) => fetchChecked(to, get(path`/resolve/${did}`), resolvedShape),
     /** `home`: the Directory elsewhere where the alias is. */
     alias: (alias: string, home: string | null = null) =>
-      ask(to, get(`${path`/aliases/${alias}`}${queryOf({ home })}`), aliasShape),
-    submission: (txHash: string) => ask(to, get(path`/submissions/${txHash}`), submissionShape),
+      fetchChecked(to, get(`${path`/aliases/${alias}`}${queryOf({ home })}`), aliasShape),
+    submission: (txHash: string) =>
+      fetchChecked(to, get(path`/submissions/${txHash}`), submissionShape),
     /**
      * The key to seal to and the accepted sizes, in one answer; a node without the route answers `not_found`. With `proof`,
      * the hash of a known key proof or "", the answer has the key proof unless it is that one; with `keys` likewise the key
@@ -52,26 +61,31 @@ export function directoryClient(to: Endpoint) {
     deliveryResolution: (
       target: string,
       asked: Readonly<Record<"tag" | "proof" | "keys" | "home", string | null>>,
-    ) => ask(to, get(`${path`/delivery-resolution/${target}`}${queryOf(asked)}`), resolutionShape),
+    ) =>
+      fetchChecked(
+        to,
+        get(`${path`/delivery-resolution/${target}`}${queryOf(asked)}`),
+        resolutionShape,
+      ),
     /** What proves the keys of a self-certifying DID; empty when it is the `known` one, `not_found` for other DIDs. */
     keyProof: (did: string, known: string, home: string | null = null) =>
       askBytes(to, get(`${path`/dids/${did}/proof`}${queryOf({ known, home })}`), keyProofBytesMax),
     /** `policy_not_found` when there is none. */
     recipientPolicy: (did: string) =>
-      ask(to, get(path`/delivery-policies/recipients/${did}`), recipientPolicyShape),
-    limits: () => ask(to, get("/limits"), limitsShape),
+      fetchChecked(to, get(path`/delivery-policies/recipients/${did}`), recipientPolicyShape),
+    limits: () => fetchChecked(to, get("/limits"), limitsShape),
     /** `invitation`: a code or its link. */
     register: (body: unknown, invitation: string | null = null) => {
       const headers: Record<string, string> =
         invitation === null ? {} : { "Svc-Invitation": invitation.split("#invite=").at(-1) ?? "" };
-      return ask(
+      return fetchChecked(
         to,
         { method: "POST", path: "/register-did", headers, body: jsonBody(body) },
         registeredShape,
       );
     },
     /** Any signed change, on the route that the submission names. */
-    submit: (submission: SubmissionRequest) => ask(to, submission, acceptedShape),
+    submit: (submission: SubmissionRequest) => fetchChecked(to, submission, acceptedShape),
   };
 }
 

@@ -125,7 +125,7 @@ async function exchange(
 }
 
 /** `undefined` for no content. Throws `unreadable` for anything else that is not JSON. */
-function jsonOf({ url }: Endpoint, { status, bytes }: Received): unknown {
+function parsedAnswer({ url }: Endpoint, { status, bytes }: Received): unknown {
   if (bytes.length === 0) return undefined;
   try {
     return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
@@ -147,10 +147,14 @@ export async function askBytes(
 }
 
 /** The checked answer of a 2xx. Any other status throws `refused` with the node's code. */
-export async function ask<T>(to: Endpoint, request: Exchange, shape: Shape<T>): Promise<T> {
+export async function fetchChecked<T>(
+  to: Endpoint,
+  request: Exchange,
+  shape: Shape<T>,
+): Promise<T> {
   const received = await exchange(to, request);
   if (received.status < 200 || received.status > 299) throw refusal(to, received);
-  const answer = jsonOf(to, received);
+  const answer = parsedAnswer(to, received);
   const problem = problemOf(shape, answer, "the answer");
   if (problem === null) return answer as T;
   const extra = { status: received.status, answer };
@@ -178,7 +182,7 @@ const clockCodes = ["proof_expired", "authorization_expired", "authorization_too
 
 function refusal(to: Endpoint, received: Received): ClientError {
   const { status } = received;
-  const json = jsonOf(to, received);
+  const json = parsedAnswer(to, received);
   const body = isRecord(json) ? json : {};
   const text = (name: string) => (typeof body[name] === "string" ? body[name] : undefined);
   const said = text("code") ?? text("error") ?? `http_${status}`;

@@ -24,7 +24,7 @@ export type Reader = {
 };
 
 /** The proof of one request under the names of its place: time and nonce are new each time. Only a live session has a device. */
-export async function prove(
+export async function proveRequest(
   { did, serviceId, at, signer }: Reader,
   { operation, subject }: { readonly operation: RetrievalOperation; readonly subject: string },
   names: ProofNames,
@@ -49,4 +49,4 @@ export async function prove(
 
 /** The headers of a request that proves who reads. */
 export const proofHeaders = (reader: Reader, operation: RetrievalOperation, subject: string) =>
-  prove(reader, { operation, subject }, retrievalHeaders);
+  proveRequest(reader, { operation, subject }, retrievalHeaders);

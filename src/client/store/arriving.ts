@@ -17,7 +17,7 @@ import {
   type Recipient,
   readOf,
 } from "../mail/retrieve.ts";
-import { type EnvelopeCopy, expiryOf, type PendingMessage } from "../net/caches.ts";
+import { type EnvelopeCopy, offeredUntilMs, type PendingMessage } from "../net/caches.ts";
 import { type Body, deleteBody, inlineBody, pieceBytes, readBody } from "./files.ts";
 import { arrivingKey, keyOfPerson, pieceKey, rowsOf, seenKey } from "./keys.ts";
 import type { OwnStore } from "./own-store.ts";
@@ -115,7 +115,7 @@ export class Arriving {
       file: { ...file, sha256: encodeHex(file.sha256) },
       digests: [],
       messageIds: [],
-      untilMs: expiryOf(message, this.#own.nowMs()) + hourMs,
+      untilMs: offeredUntilMs(message, this.#own.nowMs()) + hourMs,
     };
   }
 

@@ -30,13 +30,13 @@ import {
 } from "../groups/handing.ts";
 import {
   askAgainMs,
-  digestOf,
   emptyGroup,
   type GroupState,
   type HandOver,
   isDue,
-  isSame,
-  join,
+  isSameState,
+  joinStates,
+  stateDigest,
 } from "../groups/statements.ts";
 import { ed25519PublicKey } from "../keys/crypto.ts";
 import type { StoreChange } from "../mail/message.ts";
@@ -121,7 +121,7 @@ function isMissing(row: GroupRow, given: GroupRow, { statements, handOvers }: Ex
     ({ one: { statement }, by }) =>
       (by === "earlier" || by === "unknown") &&
       statement.id === state.id &&
-      join(state, statement) !== state,
+      joinStates(state, statement) !== state,
   );
   const isNamed = ({ id, next }: HandOver) => id === state.id && next === given.state.next;
   const isUnnamed = handOvers.some(
@@ -221,7 +221,7 @@ export class OwnGroups {
       ...handOvers.flatMap(({ one, by }) => (by === "earlier" ? [one.maker] : [])),
     ];
     for (const maker of new Set(makers)) {
-      const name = `${maker} ${row.state.id} ${digestOf(row.state)}`;
+      const name = `${maker} ${row.state.id} ${stateDigest(row.state)}`;
       const atMs = this.#own.nowMs();
       if (maker === this.#own.did || !isDue(this.#asked.get(name), atMs, askAgainMs)) continue;
       await this.#talk.show(row, maker);
@@ -254,7 +254,7 @@ export class OwnGroups {
   async #retake(given: GroupRow, coming: Coming, before: GroupRow): Promise<void> {
     const change = await this.#take(given, { ...coming, isFirst: false });
     const after = await groupAt(this.#own.table, before.state.id);
-    if (change !== null && after !== null && !isSame(before.state, after.state))
+    if (change !== null && after !== null && !isSameState(before.state, after.state))
       this.#own.tell(change);
   }
 

@@ -10,10 +10,10 @@ import {
   addWaiting,
   type Bundle,
   type GroupRow,
+  historyLine,
   keepHandOvers,
   keepLeavings,
   keepStatements,
-  lineOf,
   newRow,
   placeOf,
   type SignedHandOver,
@@ -31,7 +31,7 @@ import {
   hear,
   hearLeaving,
   isIn,
-  isSame,
+  isSameState,
   membersOf,
   mergeOwn,
 } from "../groups/statements.ts";
@@ -151,7 +151,7 @@ export async function hearBundle(
   // Of a group of which nothing is known so far only its maker can make this identity wait.
   const isAwaited = waiting && isKnown && from === maker;
   if (before === null && !isIn(row.state, own) && !isAwaited) return null;
-  if (before === null && !(await hasRoom(table, standingOf(row, own), own))) return null;
+  if (before === null && !(await hasRoomForGroup(table, standingOf(row, own), own))) return null;
   if (before !== null && JSON.stringify(before) === JSON.stringify(row))
     return { before, after: row };
   await putGroup(table, batch, row);
@@ -242,7 +242,7 @@ function leaveOne(
   return { ...withState(row, state, own), leavings: keepLeavings(row.leavings, [one]) };
 }
 
-async function hasRoom(table: Table, standing: Standing, own: Did): Promise<boolean> {
+async function hasRoomForGroup(table: Table, standing: Standing, own: Did): Promise<boolean> {
   const rows = await table.scan<GroupRow>({ prefix: rowsOf.groups, limit: groupsMax });
   const asked = rows.filter(([, row]) => standingOf(upgradeRow(row), own) === "asked");
   return rows.length < groupsMax && (standing === "joined" || asked.length < askedMax);
@@ -256,11 +256,11 @@ export function lineIn(before: GroupState | null, after: GroupState) {
     before.name[0] !== after.name[0] ||
     membersOf(before).join() !== membersOf(after).join();
   const hasNewAdmin = before !== null && before.maker !== after.maker;
-  return isSeen ? lineOf(after, before === null, hasNewAdmin) : null;
+  return isSeen ? historyLine(after, before === null, hasNewAdmin) : null;
 }
 
 export const isOther = (before: GroupRow | null, after: GroupRow): boolean =>
-  before === null || !isSame(before.state, after.state);
+  before === null || !isSameState(before.state, after.state);
 
 export const inlineJson = (json: unknown): Body => ({
   is: "inline",

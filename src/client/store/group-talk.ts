@@ -36,21 +36,21 @@ import { found, goOnMs, isHandedOver } from "../groups/handing.ts";
 import {
   answerAgainMs,
   answerTo,
-  digestOf,
   type GroupState,
   type HandOver,
   handOverText,
   isDue,
   isIn,
-  isSame,
+  isSameState,
   leavingText,
   membersOf,
   outOnly,
   type Statement,
+  stateDigest,
   statementText,
   takeUpLeavings,
 } from "../groups/statements.ts";
-import { ed25519PublicKey, signEd25519, verifyEd25519 } from "../keys/crypto.ts";
+import { ed25519PublicKey, signEd25519, verifySignature } from "../keys/crypto.ts";
 import { groupType, type JsonContent } from "../mail/content.ts";
 import { isName } from "../mail/notes.ts";
 import { rootKeyOf } from "../trust/client.ts";
@@ -259,7 +259,7 @@ export class GroupTalk {
     const put = async (batch: Batch) => {
       const now = await groupAt(table, before?.state.id ?? state.id, batch);
       const isAsBefore =
-        now === null ? before === null : before !== null && isSame(now.state, before.state);
+        now === null ? before === null : before !== null && isSameState(now.state, before.state);
       // Beside the state, what came meanwhile stays.
       const { waiting = [], owed = [], handing = after.handing ?? null } = now ?? {};
       if (isAsBefore) await putGroup(table, batch, { ...after, waiting, owed, handing });
@@ -317,7 +317,7 @@ export class GroupTalk {
     const after = { ...row, state, leavings };
     const put = async (batch: Batch) => {
       const now = await groupAt(table, id, batch);
-      if (now === null || !isSame(now.state, row.state)) return false;
+      if (now === null || !isSameState(now.state, row.state)) return false;
       await putGroup(table, batch, { ...now, state, leavings });
       return true;
     };
@@ -376,7 +376,7 @@ export class GroupTalk {
   ): Promise<Examined["statements"][number]["by"]> {
     const publicKey = decodeHex(key) ?? new Uint8Array(32);
     const bytes = decodeBase64(signature) ?? new Uint8Array(0);
-    if (bytes.length !== 64 || !(await verifyEd25519(bytes, text, publicKey))) return "other";
+    if (bytes.length !== 64 || !(await verifySignature(bytes, text, publicKey))) return "other";
     const isOwn = from === this.#own.did;
     const roots = look.get(signer) ?? (await attempt(() => this.#rootsOf(signer)));
     look.set(signer, roots);
@@ -473,7 +473,7 @@ export class GroupTalk {
       return;
     const answer = answerTo(row.state, { own, from, digest });
     // Under new keys once more: what earlier ones have signed doesn't count everywhere.
-    const name = `${group} ${from} ${digest} ${digestOf(row.state)} ${await this.root()}`;
+    const name = `${group} ${from} ${digest} ${stateDigest(row.state)} ${await this.root()}`;
     const atMs = this.#own.nowMs();
     if (answer === null || !isDue(this.#answered.get(name), atMs, answerAgainMs)) return;
     this.#answered.set(name, atMs);
@@ -492,7 +492,7 @@ export class GroupTalk {
 const addressed = (row: GroupRow) => ({
   id: row.state.id,
   place: placeOf(row),
-  digest: digestOf(row.state),
+  digest: stateDigest(row.state),
 });
 
 /** With the longest life: who comes back late learns of it. */

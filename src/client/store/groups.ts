@@ -7,7 +7,7 @@ import { type Did, isDid } from "../../core/codec/did.ts";
 import { localError } from "../base/failure.ts";
 import { type GroupRow, type Standing, standingOf, upgradeRow } from "../groups/bundles.ts";
 import { isHandedOver } from "../groups/handing.ts";
-import { changed, emptyGroup, type GroupState, isIn, membersOf } from "../groups/statements.ts";
+import { emptyGroup, type GroupState, isIn, membersOf, withChange } from "../groups/statements.ts";
 import { randomUuid } from "../keys/crypto.ts";
 import { type Content, reactionContent, reactionType } from "../mail/content.ts";
 import type { MessageOptions, Sent } from "../mail/send.ts";
@@ -90,7 +90,7 @@ export class Group {
     const wish = { add: come, remove: gone, ...(name === undefined ? {} : { name }) };
     const isOther = name !== undefined || add.length + remove.length > 0;
     if (isOther || admin === undefined)
-      await talk.change(this.id, (now, nowMs) => changed(now, wish, nowMs));
+      await talk.change(this.id, (now, nowMs) => withChange(now, wish, nowMs));
     if (admin !== undefined) await this.#groups.handing.handOver(this.id, await find(admin));
   }
 
@@ -189,7 +189,7 @@ export class Groups {
     const { did, nowMs } = this.own;
     const dids = [did, ...(await Promise.all(others.map((to) => this.find(to))))];
     const empty = emptyGroup(did, randomUuid());
-    await this.talk.create(changed(empty, { name, add: dids }, nowMs()));
+    await this.talk.create(withChange(empty, { name, add: dids }, nowMs()));
     return (await this.get(empty.id)) as Group;
   }
 

@@ -4,7 +4,7 @@
  * Source: docs/client.md "A local store", docs/protocol.md ("Content").
  */
 import { dayMs, hourMs, secondMs } from "../../core/codec/time.ts";
-import { handOverKey, numberOf, rowsOf, seenKey } from "./keys.ts";
+import { handOverKey, numberInKey, rowsOf, seenKey } from "./keys.ts";
 import type { OwnStore } from "./own-store.ts";
 import type { Batch, Table } from "./table.ts";
 
@@ -39,7 +39,7 @@ export class HandingOver {
   /** Behind all that came before it. */
   async add(batch: Batch, row: HandedRow, follows: string | null): Promise<void> {
     const [last] = await this.#table.scan({ prefix: rowsOf.toHandOver, limit: 1, isReverse: true });
-    const number = last === undefined ? 0 : numberOf(last[0]) + 1;
+    const number = last === undefined ? 0 : numberInKey(last[0]) + 1;
     const isEarly = follows !== null && (await batch.get(seenKey(this.#table, follows))) === null;
     const held = follows === null ? row : { ...row, follows, ...(isEarly ? { isEarly } : {}) };
     batch.put(handOverKey(number), held);

@@ -12,18 +12,18 @@ import { placeOf } from "../groups/bundles.ts";
 import { groupType, typingType } from "../mail/content.ts";
 import { keptName, keptType } from "../mail/kept-names.ts";
 import {
+  createMessage,
   essenceOf,
   isNoteOf,
   jsonIn,
   type Message,
   type MessageActions,
-  messageOf,
   reactionIn,
 } from "../mail/message.ts";
 import { type Note, parseNote } from "../mail/notes.ts";
 import { type ReadMessage, type Recipient, readChunks, readMessage } from "../mail/retrieve.ts";
 import type { Sent } from "../mail/send.ts";
-import { expiryOf, type PendingMessage } from "../net/caches.ts";
+import { offeredUntilMs, type PendingMessage } from "../net/caches.ts";
 import { trustOf } from "../trust/trust.ts";
 import { Arriving, type Run } from "./arriving.ts";
 import { putTimer, timerIn } from "./chosen.ts";
@@ -170,7 +170,9 @@ export class Incoming {
       await takePass(this.#table, batch, read);
       const data = body.is === "inline" ? await wholeBody(this.#table, body) : new Uint8Array(0);
       const context = { data, judged: null, after: [], follows: read.follows ?? null };
-      news.push(...(await this.#add(batch, rowOf(read, body, this.#own.arrivalMs()), context)));
+      news.push(
+        ...(await this.#add(batch, messageRow(read, body, this.#own.arrivalMs()), context)),
+      );
     });
     for (const one of news) this.#own.tell(one);
     if (news.length > 0) this.#news.wake();
@@ -214,7 +216,7 @@ export class Incoming {
       await takePass(this.#table, batch, read);
       const data = body.is === "inline" ? await wholeBody(this.#table, body) : new Uint8Array(0);
       const context = { data, judged, after, follows: read.follows ?? null };
-      return this.#add(batch, rowOf(read, body, this.#own.arrivalMs()), context);
+      return this.#add(batch, messageRow(read, body, this.#own.arrivalMs()), context);
     };
     const { filled, saved } = await saveContent(this.#table, nowMs, { fill: judging, rows });
     for (const news of saved ?? []) this.#own.tell(news);
@@ -244,7 +246,7 @@ export class Incoming {
     const nowMs = this.#own.nowMs();
     let isNew = false;
     for (const digest of marks) isNew ||= (await batch.get(seenKey(this.#table, digest))) === null;
-    const untilMs = Math.max(expiryOf(version, nowMs) + hourMs, seenUntilMs);
+    const untilMs = Math.max(offeredUntilMs(version, nowMs) + hourMs, seenUntilMs);
     for (const text of [...digests, ...marks, ...messageIds])
       batch.put(seenKey(this.#table, text), untilMs);
     return isNew;
@@ -403,7 +405,7 @@ export class Incoming {
       try {
         if (row === null) continue;
         const data = row.body.is === "removed" ? null : await wholeBody(this.#table, row.body);
-        yield messageOf(row, data, { ack: async () => undefined, send: this.#send });
+        yield createMessage(row, data, { ack: async () => undefined, send: this.#send });
       } finally {
         await this.#table.change(async (batch) => batch.delete(place));
       }
@@ -438,7 +440,7 @@ function shownRow(row: MessageRow, { before, after }: Heard): MessageRow | null 
   return { ...row, from, verified: true, trust: trustOf(from), body: inlineJson(json) };
 }
 
-function rowOf(read: ReadMessage, body: Body, nowMs: number): MessageRow {
+function messageRow(read: ReadMessage, body: Body, nowMs: number): MessageRow {
   const { digests, marks = digests, seenUntilMs: _, pass: __, follows: ___, ...rest } = read;
   const { authorship = null, ...facts } = rest;
   const { from, verified, group, name, mediaType } = facts;

@@ -80,7 +80,7 @@ export const endOf = (prefix: string): string => `${prefix}~`;
 export const after = (key: string): string => `${key}!`;
 
 /** The last part of a key. */
-export const numberOf = (key: string): number => Number(key.slice(key.lastIndexOf("/") + 1));
+export const numberInKey = (key: string): number => Number(key.slice(key.lastIndexOf("/") + 1));
 
 // ------------------------------------------------------------------------------------------- people and messages
 
@@ -213,7 +213,7 @@ export const messageOfDelivery = (key: string): string =>
   `${rowsOf.messages}${key.slice(deliveries.length)}`;
 
 /** What a key of the log is about: the letter of its kind. */
-export const kindOf = (key: string): string => key.slice(0, 1);
+export const rowKind = (key: string): string => key.slice(0, 1);
 
 /** Rows that leave the log when they are removed. */
 export const leavesLog = (key: string): boolean =>

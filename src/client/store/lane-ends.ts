@@ -26,7 +26,7 @@ type LaneEnd = {
 const namedMs = 10 * secondMs;
 
 /** The name by which the next one says that it follows; `null` when nothing follows it. */
-function nameOf(place: string, { file, options }: Going): string | null {
+function laneEndName(place: string, { file, options }: Going): string | null {
   const isKept = options.anonymous === true || options.hint !== undefined;
   return isKept || isFileLane(laneIn(place)) || isQuiet(file.mediaType)
     ? null
@@ -39,7 +39,7 @@ export async function formerName(
   place: string,
   { row, nowMs }: PreparedRow,
 ): Promise<string | null> {
-  if (nameOf(place, row) === null) return null;
+  if (laneEndName(place, row) === null) return null;
   const end = await table.get<LaneEnd>(laneEndOf(laneIn(place)));
   if (end === null || end.place === place) return null;
   const isRecent = Math.abs(nowMs - end.atMs) < namedMs;
@@ -52,7 +52,7 @@ export async function putEnd(
   place: string,
   { row, nowMs: atMs }: PreparedRow,
 ): Promise<void> {
-  const name = nameOf(place, row);
+  const name = laneEndName(place, row);
   if (name === null) return;
   const key = laneEndOf(laneIn(place));
   const before = await batch.get<LaneEnd>(key);

@@ -44,7 +44,7 @@ import {
 } from "../mail/send.ts";
 import type { NameTrust } from "../trust/trust.ts";
 import type { Body } from "./files.ts";
-import { digits, endOf, isFileLane, laneIn, laneOf, numberOf, rowsOf } from "./keys.ts";
+import { digits, endOf, isFileLane, laneIn, laneOf, numberInKey, rowsOf } from "./keys.ts";
 import { type Courier, type Flight, Lane } from "./lane.ts";
 import { formerName, putEnd, takeEnd } from "./lane-ends.ts";
 import type { OutNews, OwnStore, StoreNews } from "./own-store.ts";
@@ -120,7 +120,7 @@ export async function enqueue(
   const shortBytes = Math.min(options.chunkBytes ?? chunkBytesDefault, chunkBytesDefault);
   const prefix = laneOf(table, row.did, file.sizeBytes <= shortBytes ? "short" : "file");
   const [last] = await table.scan({ prefix, limit: 1, isReverse: true });
-  const number = last === undefined ? nowMs : Math.max(nowMs, numberOf(last[0]) + 1);
+  const number = last === undefined ? nowMs : Math.max(nowMs, numberInKey(last[0]) + 1);
   let place = prefix + digits(number);
   // Behind what the same change has put there.
   for (let next = number + 1; batch.rows.has(place); next++) place = prefix + digits(next);

@@ -26,7 +26,7 @@ import type { ReadMessage } from "../mail/retrieve.ts";
 import type { ShowPass } from "../mail/send.ts";
 import { knowsPasses } from "../net/about.ts";
 import { passesShape } from "../net/answers.ts";
-import { ask, jsonBody, path } from "../net/http.ts";
+import { fetchChecked, jsonBody, path } from "../net/http.ts";
 import { proofHeaders, type Reader } from "../net/reader.ts";
 import { cachesOf } from "../trust/caches.ts";
 import { factsOf } from "./group-rows.ts";
@@ -187,5 +187,5 @@ export async function putPass(table: Table, batch: Batch, given: PassRow): Promi
 async function putAt(reader: Reader, body: Uint8Array<ArrayBuffer>): Promise<void> {
   const headers = await proofHeaders(reader, "pass", encodeHex(sha256(body)));
   const where = path`/cache/pass/${reader.did}`;
-  await ask(reader.at, { method: "PUT", path: where, headers, body }, passesShape);
+  await fetchChecked(reader.at, { method: "PUT", path: where, headers, body }, passesShape);
 }

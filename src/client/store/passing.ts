@@ -10,7 +10,7 @@ import { freshSeed } from "../keys/keys.ts";
 import { type Content, sourceOf } from "../mail/content.ts";
 import type { OwnIdentity } from "../mail/own-identity.ts";
 import type { MessageOptions, Sent } from "../mail/send.ts";
-import { askDid, find } from "../trust/client.ts";
+import { askDid, findName } from "../trust/client.ts";
 import { memoryStore } from "./driver.ts";
 import { Outbox } from "./outbox.ts";
 import { OwnStore, soleTab } from "./own-store.ts";
@@ -69,7 +69,7 @@ export class Passing {
       isForwarded: options.isForwarded ?? false,
     };
     const source = await sourceOf(content, options, relations);
-    const looked = () => find(client, to, options.trust ?? trust);
+    const looked = () => findName(client, to, options.trust ?? trust);
     const { did, name } = await retryTemporary(looked, { retries, signal });
     if (this.#isClosed) throw localError("closed", "close() was called");
     const place = await this.#outbox.addGiven(did, source, { ...options, id });

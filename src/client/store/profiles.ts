@@ -35,7 +35,8 @@ export async function putProfile(
   const key = keyOfProfile(table, did);
   if (((await batch.get<ProfileRow>(key))?.atMs ?? 0) >= atMs) return false;
   if (isOpen === null) {
-    if (!(await hasRoom(table, await batch.get<Person>(keyOfPerson(table, did))))) return false;
+    if (!(await hasRoomForProfile(table, await batch.get<Person>(keyOfPerson(table, did)))))
+      return false;
     await putPerson(table, batch, did, { claimed: { name, atMs } });
   }
   batch.put(key, profile);
@@ -43,7 +44,7 @@ export async function putProfile(
   return true;
 }
 
-async function hasRoom(table: Table, person: Person | null): Promise<boolean> {
+async function hasRoomForProfile(table: Table, person: Person | null): Promise<boolean> {
   if (person?.isKnown === true || person?.claimed !== undefined) return true;
   let strangers = 0;
   for await (const [, { isKnown, isBlocked, claimed }] of table.all<Person>(rowsOf.people))

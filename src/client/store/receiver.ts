@@ -12,10 +12,10 @@ import { attempt, backoffMs, ClientError, orNull, pause } from "../base/failure.
 import { Wakeup } from "../base/wakeup.ts";
 import { agreementSecrets } from "../keys/keys.ts";
 import {
+  createMessage,
   isNoteOf,
   type Message,
   type MessageActions,
-  messageOf,
   type WaypostEvent,
 } from "../mail/message.ts";
 import type { OwnIdentity } from "../mail/own-identity.ts";
@@ -29,14 +29,14 @@ import {
 } from "../mail/retrieve.ts";
 import {
   type CacheClient,
-  chunkOf,
+  chunkPlaceOf,
   type EnvelopeCopy,
-  expiryOf,
   isComplete,
   type LiveEnvelope,
   listPending,
   liveCopy,
   messageIdsOf,
+  offeredUntilMs,
   type PendingMessage,
   splitReceived,
   type Unreachable,
@@ -435,7 +435,7 @@ export class Receiver {
     version: PendingMessage,
     { state, digests, seenUntilMs = 0 }: Remembering,
   ): KnownMessage {
-    const untilMs = Math.max(expiryOf(version, Date.now()), seenUntilMs);
+    const untilMs = Math.max(offeredUntilMs(version, Date.now()), seenUntilMs);
     // A copy holds what it was read from.
     const copies = state === "queued" ? version.parts.flat() : [];
     const known = {
@@ -470,7 +470,7 @@ export class Receiver {
     for (const untilMs = performance.now() + behindMs; isWaiting() && performance.now() < untilMs; )
       await this.#changed.wait(behindMs);
     const isBehind = this.#hasToLook || this.#passedUntilMs(live) > performance.now();
-    const canOpen = chunkOf(live.envelope) === null && !this.#queue.isFull && !isBehind;
+    const canOpen = chunkPlaceOf(live.envelope) === null && !this.#queue.isFull && !isBehind;
     const known = canOpen ? await this.#openLive(live) : null;
     if (known === null) return this.#pass(live);
     if (known.state !== "queued") return known.state === "acked";
@@ -572,7 +572,7 @@ export class Receiver {
       const isKnown = follows === null || (await this.#inbox.has(follows));
       known.isHeld = !isKnown;
       this.#queue.add({
-        message: messageOf(facts, data, { ack, send }),
+        message: createMessage(facts, data, { ack, send }),
         marks: names,
         follows: isKnown ? null : follows,
         onGiven: () => {

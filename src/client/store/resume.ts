@@ -25,12 +25,14 @@ const keptMax = 16;
 const changes = inOrder<TextStore>();
 
 export async function resume(memory: TextStore, wanted: SendPlan): Promise<Resumed> {
-  const subject = subjectOf(keptPlan(wanted, 0));
-  const kept = (await change(memory, (sets) => sets)).find((set) => subjectOf(set) === subject);
+  const subject = sameSendKey(keptPlan(wanted, 0));
+  const kept = (await changePlans(memory, (sets) => sets)).find(
+    (set) => sameSendKey(set) === subject,
+  );
   const plan = kept === undefined ? wanted : { ...wanted, ...kept.plan };
   // Another process that saves at the same moment may take this out: it comes back with the next chunk.
   const save = (delivered: number) =>
-    change(memory, (sets) => {
+    changePlans(memory, (sets) => {
       const others = sets.filter((set) => set.plan.id !== plan.id);
       return delivered === chunkCount(plan) ? others : [...others, keptPlan(plan, delivered)];
     });
@@ -39,7 +41,7 @@ export async function resume(memory: TextStore, wanted: SendPlan): Promise<Resum
 }
 
 /** What can't be continued any more goes each time, since it holds the seeds of messages. */
-export function change(
+export function changePlans(
   memory: TextStore,
   edit: (sets: readonly KeptPlan[]) => readonly KeptPlan[],
 ) {
@@ -59,7 +61,7 @@ const endsMs = ({ plan }: KeptPlan) =>
   (parseTimestamp(plan.timestamp) ?? 0) + (parseDuration(plan.ttl) ?? 0);
 
 /** What is sent, to whom and how; each call gives its message another name. */
-function subjectOf({
+function sameSendKey({
   plan: { to, chunkBytes, ttl, tag, hint, file, recipient },
   senderKeyId,
 }: KeptPlan): string {

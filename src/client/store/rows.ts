@@ -396,7 +396,7 @@ export async function aroundMessage(
   };
 }
 
-export function viewOf(
+export function storedMessage(
   key: string,
   row: MessageRow,
   { readMs, arrivedMs: lastMs, reactions, revision }: Around,

@@ -6,7 +6,7 @@ import { type Did, isDid, normalizeAlias } from "../../core/codec/did.ts";
 import { Mutex } from "../../core/std/order.ts";
 import { attempt, ClientError, isTemporary, localError } from "../base/failure.ts";
 import { placeOf } from "../groups/bundles.ts";
-import { digestOf, membersOf } from "../groups/statements.ts";
+import { membersOf, stateDigest } from "../groups/statements.ts";
 import { randomUuid } from "../keys/crypto.ts";
 import {
   type Content,
@@ -29,7 +29,7 @@ import { parseReaction, type StoreChange } from "../mail/message.ts";
 import { planFor } from "../mail/plan.ts";
 import type { MessageFacts } from "../mail/retrieve.ts";
 import { type MessageOptions, type Sent, sendPlan } from "../mail/send.ts";
-import { find } from "../trust/client.ts";
+import { findName } from "../trust/client.ts";
 import { loadAlias, type NameTrust, trustOf } from "../trust/trust.ts";
 import { chosenAt, parseTimer, putTimer } from "./chosen.ts";
 import { type Body, copySource, saveContent } from "./files.ts";
@@ -157,7 +157,7 @@ export class Sending {
     if (group === null) return null;
     const row = await groupAt(this.#own.table, group);
     if (row === null) return { id: group, place: group, digest: null };
-    return { id: row.state.id, place: placeOf(row), digest: digestOf(row.state) };
+    return { id: row.state.id, place: placeOf(row), digest: stateDigest(row.state) };
   }
 
   /** With who wrote the message, as far as it is here. */
@@ -283,7 +283,7 @@ export class Sending {
     if (isDid(to)) return { did: to, alias: null, name: null };
     const { client, trust } = this.#own.identity;
     const alias = normalizeAlias(to);
-    const found = await attempt(() => find(client, to, options.trust ?? trust));
+    const found = await attempt(() => findName(client, to, options.trust ?? trust));
     if (!(found instanceof ClientError)) return { ...found, alias };
     const remembered =
       alias === null || !isTemporary(found) ? null : await loadAlias(client.known.memory, alias);

@@ -43,8 +43,8 @@ import {
   removeMessage,
   type StoredMessage,
   stateChange,
+  storedMessage,
   unverified,
-  viewOf,
 } from "./rows.ts";
 import type { Sending } from "./sending.ts";
 import type { Batch, Table } from "./table.ts";
@@ -226,7 +226,11 @@ export class LocalStore {
     ]);
     const { readMs = 0, arrivedMs = Infinity } = known ?? {};
     return rows.map(([key, row], i) =>
-      viewOf(key, row, { readMs, arrivedMs, ...(around[i] ?? { reactions: [], revision: null }) }),
+      storedMessage(key, row, {
+        readMs,
+        arrivedMs,
+        ...(around[i] ?? { reactions: [], revision: null }),
+      }),
     );
   }
 

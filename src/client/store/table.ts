@@ -93,7 +93,7 @@ export class Table {
 
   async get<T>(key: string): Promise<T | null> {
     const bytes = await this.bytes(key);
-    return bytes === null ? null : parse<T>(bytes);
+    return bytes === null ? null : parseRow<T>(bytes);
   }
 
   async bytes(key: string): Promise<Uint8Array | null> {
@@ -123,7 +123,7 @@ export class Table {
     const rows = await this.#guard(() => this.driver.scan(range));
     return rows.map(([key, sealed]) => {
       const name = key.slice(this.place.length);
-      return [name, parse<T>(this.open(name, sealed))];
+      return [name, parseRow<T>(this.open(name, sealed))];
     });
   }
 
@@ -205,7 +205,7 @@ export class Table {
       ([key, value]) => [key, value && this.#seal(key, value)] as const,
     );
     const more = sealed.map(
-      async ([key, value]) => sizeOf(key, value) - sizeOf(key, await batch.before(key)),
+      async ([key, value]) => rowBytes(key, value) - rowBytes(key, await batch.before(key)),
     );
     const bytes = (await Promise.all(more)).reduce((sum, one) => sum + one, meta.bytes);
     if (batch.isBounded && bytes > Math.max(meta.bytes, this.driver.bytesMax))
@@ -291,9 +291,9 @@ export class Batch {
   /** With what this change has written. */
   async get<T>(key: string): Promise<T | null> {
     const written = this.rows.get(key);
-    if (written !== undefined) return written && parse<T>(written);
+    if (written !== undefined) return written && parseRow<T>(written);
     const sealed = await this.before(key);
-    return sealed && parse<T>(this.#table.open(key, sealed));
+    return sealed && parseRow<T>(this.#table.open(key, sealed));
   }
 
   put(key: string, value: unknown): void {
@@ -318,7 +318,7 @@ export class Batch {
 const render = (value: unknown): Uint8Array => utf8(JSON.stringify(value));
 
 /** Only this program has the key, so an opened row has the form in which it was written. */
-const parse = <T>(bytes: Uint8Array): T => JSON.parse(decodeUtf8(bytes) ?? "null") as T;
+const parseRow = <T>(bytes: Uint8Array): T => JSON.parse(decodeUtf8(bytes) ?? "null") as T;
 
-const sizeOf = (key: string, bytes: Uint8Array | null): number =>
+const rowBytes = (key: string, bytes: Uint8Array | null): number =>
   bytes === null ? 0 : key.length + bytes.length;

@@ -21,7 +21,7 @@ import {
 } from "../../core/message/bundle.ts";
 import { ClientError } from "../base/failure.ts";
 import { parseRecord } from "../base/shapes.ts";
-import { verifyEd25519 } from "../keys/crypto.ts";
+import { verifySignature } from "../keys/crypto.ts";
 import type { Resolution } from "../net/answers.ts";
 import { askTime } from "../net/http.ts";
 import type { Client } from "./client.ts";
@@ -75,7 +75,7 @@ export async function bundleKey(
   // What was learned of the clocks may be old.
   if (bundle === null && newest.length > 0) await askTime(client.relay);
   bundle ??= await firstThatCounts(client, newest, asked);
-  if (bundle !== null && bundle !== remembered) await remember(client, asked, bundle);
+  if (bundle !== null && bundle !== remembered) await rememberBundle(client, asked, bundle);
   if (bundle !== null) return { keyId: bundle.keyId, publicKey: bundle.publicKey };
   const why = answer.key_bundle_missing ?? "what the node shows does not hold, or has ended";
   throw new ClientError(
@@ -114,7 +114,7 @@ async function firstThatCounts(
   const nowMs = Date.now() + relay.clock.aheadMs;
   for (const bundle of bundles) {
     if (bundle.did !== to || bundleTimeProblem(bundle, nowMs, skewMs) !== null) continue;
-    if (state === null || (await verifyBundle(bundle, state.document, verifyEd25519)))
+    if (state === null || (await verifyBundle(bundle, state.document, verifySignature)))
       return bundle;
   }
   return null;
@@ -126,7 +126,7 @@ function bundleIn(value: Record<string, unknown> | null | undefined): KeyBundle 
   return typeof read === "string" ? null : read;
 }
 
-async function remember(
+async function rememberBundle(
   client: Client,
   { to, state }: AskedBundle,
   bundle: KeyBundle,

@@ -116,11 +116,11 @@ type FoundName = { readonly did: Did; readonly name: NameTrust | null };
 
 /** The DID behind a DID or an alias. Throws `identity_changed` for an alias that was another DID's. */
 export async function lookUp(client: Client, target: string): Promise<Did> {
-  return (await find(client, target)).did;
+  return (await findName(client, target)).did;
 }
 
 /** The same, and whether the alias was known before. */
-export async function find(
+export async function findName(
   client: Client,
   target: string,
   demanded: TrustDemand | null = null,

@@ -12,7 +12,7 @@ import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { localError } from "../base/failure.ts";
 import { comparedShape } from "../base/kept.ts";
 import { renderKept } from "../base/shapes.ts";
-import { type Client, find, trustIn } from "./client.ts";
+import { type Client, findName, trustIn } from "./client.ts";
 import { printOf } from "./print.ts";
 import { distrust, recall, type TrustDemand, type View } from "./trust.ts";
 
@@ -46,7 +46,7 @@ const inGroups = (text: string): string =>
 
 /** The half of an identity itself. Throws as `fingerprintBetween`. */
 export async function ownFingerprint(client: Client, own: Did): Promise<string> {
-  return inGroups(digitsOf(await viewOf(client, own)));
+  return inGroups(digitsOf(await viewKeys(client, own)));
 }
 
 /**
@@ -59,7 +59,7 @@ export async function fingerprintBetween(
   own: Did,
   other: Did,
 ): Promise<Fingerprint> {
-  const [mine, theirs] = await Promise.all([viewOf(client, own), viewOf(client, other)]);
+  const [mine, theirs] = await Promise.all([viewKeys(client, own), viewKeys(client, other)]);
   return shownOf(client, mine, theirs);
 }
 
@@ -74,7 +74,7 @@ export async function fingerprintOfTarget(
   { client, did: own, trust }: Comparing,
   to: string,
 ): Promise<Fingerprint> {
-  const { did } = await find(client, to, trust);
+  const { did } = await findName(client, to, trust);
   const shown = await fingerprintBetween(client, own, did);
   if (trust !== null && shown.distrusted === null) await trustIn(client, did, trust);
   return shown;
@@ -100,8 +100,8 @@ async function shownOf(client: Client, mine: Viewed, theirs: Viewed): Promise<Fi
  * Throws `identity_changed` when it is another one by now.
  */
 export async function setCompared(client: Client, own: Did, to: string, text: string) {
-  const { did: other } = await find(client, to);
-  const [mine, theirs] = await Promise.all([viewOf(client, own), viewOf(client, other)]);
+  const { did: other } = await findName(client, to);
+  const [mine, theirs] = await Promise.all([viewKeys(client, own), viewKeys(client, other)]);
   const { is, distrusted } = await shownOf(client, mine, theirs);
   if (is !== text)
     throw distrust("identity_changed", `the fingerprint of ${other} is another one by now`);
@@ -120,7 +120,7 @@ async function comparedWith({ known }: Client, did: Did): Promise<string | null>
 
 type Viewed = Side & View;
 
-async function viewOf(client: Client, did: Did): Promise<Viewed> {
+async function viewKeys(client: Client, did: Did): Promise<Viewed> {
   if (!isSelfCertifying(did))
     throw distrust("proof_missing", `${did} is a random DID: it has no fingerprint`);
   for (let leftMs = client.timeoutMs; ; leftMs -= secondMs) {

@@ -35,7 +35,7 @@ import { hashLeaf, verifyConsistency, verifyInclusion } from "../../core/trust/t
 import { attempt, ClientError, localError, orNull } from "../base/failure.ts";
 import { headShape, logHeadsShape } from "../base/kept.ts";
 import { renderKept } from "../base/shapes.ts";
-import { verifyEd25519 } from "../keys/crypto.ts";
+import { verifySignature } from "../keys/crypto.ts";
 import type { TextStore } from "../keys/key-stores.ts";
 import { askBytes } from "../net/http.ts";
 import type { Client, Evidence } from "./client.ts";
@@ -104,7 +104,7 @@ export async function isLogged(
   subject: LogSubject,
   isDemanded: boolean,
 ): Promise<boolean> {
-  const { home = "" } = placeOf(client, subject.did) ?? {};
+  const { home = "" } = logSourceOf(client, subject.did) ?? {};
   const { doubts } = client.known;
   const error = await attempt(() => checkLogged(client, subject, isDemanded ? triesMax : 1));
   if (!(error instanceof ClientError)) {
@@ -131,7 +131,7 @@ const isPassing = ({ code }: ClientError): boolean =>
   code === "not_logged" || code === "log_missing";
 
 /** The other home and ledger of a proven DID, whose log counts for it; `null` for those of the own Directory. */
-function placeOf({ trust, known }: Client, did: Did): LogSource | null {
+function logSourceOf({ trust, known }: Client, did: Did): LogSource | null {
   const state = trust.provenOf(did)?.state;
   const [home] = homesOf(state?.document ?? null);
   const ledger = state === undefined ? null : encodeHex(state.genesisHash);
@@ -165,7 +165,7 @@ const readings = inOrder<Client>();
 
 function readValue(client: Client, { did, alias }: LogSubject): Promise<Uint8Array | null> {
   const key = alias === null ? keyOfDid(did) : keyOfAlias(alias);
-  const place = placeOf(client, did);
+  const place = logSourceOf(client, did);
   return readings(client, () => readEntry(client, key, place));
 }
 
@@ -183,7 +183,12 @@ async function readEntry(
   const { entry, note, head } = await askEntry(client, key, from, elsewhere);
   const { checkpoint, logKey } = head;
   const ledger = place?.ledger ?? client.known.ledger;
-  checkKey(policy, { entry, logKey, before, ledger: ledger === null ? null : decodeHex(ledger) });
+  checkExpectedLog(policy, {
+    entry,
+    logKey,
+    before,
+    ledger: ledger === null ? null : decodeHex(ledger),
+  });
   await checkSignatures(policy, note, head);
   const follows = before === null ? null : whyNotFollowing(before, head, entry);
   if (follows === "forked" && before !== null) throw await keepFork(memory, before, head);
@@ -336,7 +341,7 @@ type Keys = {
 };
 
 /** The log is the one that the policy, the ledger of the identity, or the first head names. */
-function checkKey(
+function checkExpectedLog(
   policy: LogPolicy,
   { entry: { genesisSeed }, logKey, before, ledger }: Keys,
 ): void {
@@ -395,7 +400,8 @@ async function cosignedAt(
 async function timeSigned(note: SignedNote, key: NoteKey): Promise<number | null> {
   const signed = signedBy(note, key);
   if (signed === null) return null;
-  if (await verifyEd25519(signed.signature, signed.message, signed.publicKey)) return signed.timeMs;
+  if (await verifySignature(signed.signature, signed.message, signed.publicKey))
+    return signed.timeMs;
   throw distrust("log_invalid", `a signature in the name of ${key.name} doesn't hold`);
 }
 

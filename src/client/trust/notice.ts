@@ -1,6 +1,6 @@
 /** The operator's notice of a node, checked by the operator's document as that of any person. */
 import { readNotice, verifyNotice } from "../../core/message/notice.ts";
-import { verifyEd25519 } from "../keys/crypto.ts";
+import { verifySignature } from "../keys/crypto.ts";
 import type { About } from "../net/answers.ts";
 import { type Client, readDocument } from "./client.ts";
 
@@ -15,6 +15,6 @@ export async function noticeIn(
   const notice = form == null ? null : readNotice(form);
   if (form == null || notice === null || notice.did !== operator?.did) return null;
   const document = await readDocument(client, notice.did);
-  const holds = await verifyNotice(notice, document, verifyEd25519);
+  const holds = await verifyNotice(notice, document, verifySignature);
   return holds ? { text: notice.text, issuedAt: form.issued_at } : null;
 }

@@ -17,7 +17,7 @@ import { inOrder } from "../../core/std/order.ts";
 import { ClientError } from "../base/failure.ts";
 import { rememberedAliasShape, rememberedShape } from "../base/kept.ts";
 import { parseKept, renderKept, type Shape } from "../base/shapes.ts";
-import { verifyEd25519 } from "../keys/crypto.ts";
+import { verifySignature } from "../keys/crypto.ts";
 import type { TextStore } from "../keys/key-stores.ts";
 import { printOf } from "./print.ts";
 
@@ -91,7 +91,7 @@ export function createTrust(
     proven.set(did, { hash, state, bytes: found, isRemembered: false });
     return state;
   };
-  const remember = async (did: Did): Promise<void> => {
+  const rememberState = async (did: Did): Promise<void> => {
     const held = proven.get(did);
     if (held === undefined) return;
     if (!held.isRemembered) await save(memoryOf(), held.state);
@@ -108,12 +108,12 @@ export function createTrust(
     prove: (did: Did, bytes: Uint8Array | null) =>
       inTurn(did, async () => {
         const state = await examine(did, bytes);
-        await remember(did);
+        await rememberState(did);
         return state;
       }),
     /** The same, for a caller with further demands on the state, after which it calls `remember` or `drop`. */
     examine: (did: Did, bytes: Uint8Array | null) => inTurn(did, () => examine(did, bytes)),
-    remember: (did: Did) => inTurn(did, () => remember(did)),
+    remember: (did: Did) => inTurn(did, () => rememberState(did)),
     /**
      * What the Directory proves now, whether or not it follows from what is remembered (`before`); `refusal` says why it
      * doesn't. Nothing is remembered. Throws `proof_missing` or `proof_invalid`.
@@ -171,7 +171,7 @@ async function verifyKeyProof(bytes: Uint8Array, did: Did): Promise<KeyState> {
     throw distrust("proof_invalid", `the proof of the Directory is not one of ${did}`);
   const holds = await Promise.all(
     state.signatures.map(({ signature, message, publicKey }) =>
-      verifyEd25519(signature, message, publicKey),
+      verifySignature(signature, message, publicKey),
     ),
   );
   if (!holds.every(Boolean))

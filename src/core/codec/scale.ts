@@ -95,7 +95,7 @@ class ScaleWriter {
 const malformed = new RangeError("not SCALE of this type");
 
 /** Thrown by a codec for bytes that are not of its type: `decodeWith` returns `null` then. */
-export function refuse(): never {
+export function throwMalformed(): never {
   throw malformed;
 }
 
@@ -107,7 +107,7 @@ class ScaleReader {
 
   /** Skips `length` bytes and returns where they begin. */
   private skip(length: number): number {
-    if (this.bytes.length - this.at < length) refuse();
+    if (this.bytes.length - this.at < length) throwMalformed();
     const from = this.at;
     this.at += length;
     return from;
@@ -136,10 +136,10 @@ class ScaleReader {
     const first = this.byte();
     const mode = first & 3;
     if (mode === 0) return first >> 2;
-    if (mode === 3) refuse();
+    if (mode === 3) throwMalformed();
     this.at--;
     const value = this.number(mode === 1 ? 2 : 4) >>> 2;
-    return value < (mode === 1 ? 0x40 : 0x4000) ? refuse() : value;
+    return value < (mode === 1 ? 0x40 : 0x4000) ? throwMalformed() : value;
   }
 }
 
@@ -149,7 +149,7 @@ export function text(bytesMax: number): Codec<string> {
   return {
     shape: "bytes",
     write: (writer, value) => inner.write(writer, utf8(value)),
-    read: (reader) => decodeUtf8(inner.read(reader)) ?? refuse(),
+    read: (reader) => decodeUtf8(inner.read(reader)) ?? throwMalformed(),
   };
 }
 
@@ -163,7 +163,7 @@ export function formed<T extends string>(
     write: (writer, value) => inner.write(writer, value),
     read: (reader) => {
       const value = inner.read(reader);
-      return isForm(value) ? value : refuse();
+      return isForm(value) ? value : throwMalformed();
     },
   };
 }
@@ -178,7 +178,7 @@ export function byteVector(bytesMax: number): Codec<Uint8Array> {
     },
     read: (reader) => {
       const length = reader.compact();
-      return length > bytesMax ? refuse() : reader.raw(length);
+      return length > bytesMax ? throwMalformed() : reader.raw(length);
     },
   };
 }
@@ -190,7 +190,7 @@ export function exactByteVector(length: number): Codec<Uint8Array> {
     ...inner,
     read: (reader) => {
       const value = inner.read(reader);
-      return value.length === length ? value : refuse();
+      return value.length === length ? value : throwMalformed();
     },
   };
 }
@@ -212,7 +212,7 @@ export const boolean: Codec<boolean> = {
   write: (writer, value) => writer.byte(value ? 1 : 0),
   read: (reader) => {
     const value = reader.byte();
-    return value > 1 ? refuse() : value === 1;
+    return value > 1 ? throwMalformed() : value === 1;
   },
 };
 
@@ -269,7 +269,7 @@ export function option<T>(inner: Codec<T>): Codec<T | null> {
     },
     read: (reader) => {
       const tag = reader.byte();
-      if (tag > 1) refuse();
+      if (tag > 1) throwMalformed();
       return tag === 1 ? inner.read(reader) : null;
     },
   };
@@ -285,7 +285,7 @@ export function vector<T>(inner: Codec<T>, entriesMax: number): Codec<readonly T
     },
     read: (reader) => {
       const count = reader.compact();
-      if (count > entriesMax) refuse();
+      if (count > entriesMax) throwMalformed();
       const values: T[] = [];
       for (let i = 0; i < count; i++) values.push(inner.read(reader));
       return values;
@@ -314,7 +314,7 @@ export function enumeration<T extends string>(names: readonly (T | undefined)[])
       if (index < 0) throw new RangeError("no such name in the enumeration");
       writer.byte(index);
     },
-    read: (reader) => names[reader.byte()] ?? refuse(),
+    read: (reader) => names[reader.byte()] ?? throwMalformed(),
   };
 }
 

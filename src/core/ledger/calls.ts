@@ -21,7 +21,7 @@ import {
   encodeWith,
   formed,
   option,
-  refuse as refuseBytes,
+  throwMalformed as refuseBytes,
   structure,
   text,
   vector,

@@ -249,17 +249,17 @@ export function changeComponent(
   const { verb, list } = componentOf(action);
   const value = verb === "Remove" || list === "authentication" ? given.id : given[list];
   if (value === undefined || value === null) return "missing";
-  const id = idOf(value);
+  const id = componentId(value);
   const isMethod = document.verificationMethod.some((method) => method.id === id);
   if (action === "AddAuthentication" && !isMethod) return "unlisted";
   const held: readonly Component[] = document[list];
-  const exists = held.some((entry) => idOf(entry) === id);
+  const exists = held.some((entry) => componentId(entry) === id);
   if (exists === (verb === "Add")) return exists ? "exists" : "missing";
   if (action === "RemoveVerificationMethod" && document.authentication.includes(id))
     return "in use";
-  const others = held.filter((entry) => idOf(entry) !== id);
+  const others = held.filter((entry) => componentId(entry) !== id);
   const replaced = exists
-    ? held.map((entry) => (idOf(entry) === id ? value : entry))
+    ? held.map((entry) => (componentId(entry) === id ? value : entry))
     : [...held, value];
   return { ...document, [list]: verb === "Remove" ? others : replaced };
 }
@@ -283,7 +283,7 @@ type ComponentItems = {
 export type ComponentList = Exclude<keyof DidDocument, "id">;
 type Component = string | { readonly id: string };
 
-const idOf = (component: Component): string =>
+const componentId = (component: Component): string =>
   typeof component === "string" ? component : component.id;
 
 /** `AddKeyAgreement` adds to `keyAgreement`. */

@@ -56,7 +56,7 @@ import { decodePayload, encodeAuthorization, type Payload } from "./structures.t
 /** What a call changes, or why it changes nothing. Pure; costs one signature check, about 60 µs, or two. */
 export function applyCall(input: LedgerInput): Applied | LedgerRefusal {
   const { call } = input;
-  if (call.name === "register_with_document_proof_signed") return register(input, call);
+  if (call.name === "register_with_document_proof_signed") return registerAccount(input, call);
   if (call.name === "set_document_with_proof") return setDocument(input, call);
   return "signedPayload" in call ? applyAuthorized(input, call) : applyOwned(input, call);
 }
@@ -194,7 +194,7 @@ function isOwner(record: DidRecord, operator: AccountId): boolean {
 // time are ours (docs/ledger.md 2.3 to 2.5).
 
 /** Makes a record that the operator owns. The counters of an earlier record of the DID continue. */
-function register(input: LedgerInput, call: RegistrationCall): Applied | LedgerRefusal {
+function registerAccount(input: LedgerInput, call: RegistrationCall): Applied | LedgerRefusal {
   const { account, bounds, nowMs } = input;
   if (!hasProofSizes(call)) return refuse("InvalidSignature");
   if (longerThan(call.did, bounds.didBytes)) return refuse("DidTooLong");

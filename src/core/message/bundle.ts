@@ -17,7 +17,7 @@ import { parseTimestamp, renderTimestamp, weekMs } from "../codec/time.ts";
 import { badInput, type Fault } from "../fault.ts";
 import type { DidDocument } from "../ledger/account.ts";
 import { keyFor } from "../ledger/document.ts";
-import { textOf } from "./proof.ts";
+import { signedTextOf } from "./proof.ts";
 
 /** Of ML-KEM-768 1,184 bytes, then 32 of X25519. */
 export const bundleKeyBytes = 1_216;
@@ -146,7 +146,7 @@ export function renderBundle({ publicKey, signer, signature, ...bundle }: KeyBun
 
 // ------------------------------------------------------------------------------------------------------ text and checks
 
-const bundleText = textOf(
+const bundleText = signedTextOf(
   "svc:key-bundle:v2",
   ...(["did", "keyId", "issuedAt", "notAfter", "keySha256"] as const),
 );

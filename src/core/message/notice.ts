@@ -15,7 +15,7 @@ import { type Did, isDid } from "../codec/did.ts";
 import { parseTimestamp, renderTimestamp } from "../codec/time.ts";
 import type { DidDocument } from "../ledger/account.ts";
 import { keyFor } from "../ledger/document.ts";
-import { textOf } from "./proof.ts";
+import { signedTextOf } from "./proof.ts";
 
 export const noticeCharsMax = 1_000;
 
@@ -50,7 +50,7 @@ export function renderNotice({ did, text, issuedAtMs, signer, signature }: Notic
   return { did, text, issued_at, signer, signature_b64: encodeBase64(signature) };
 }
 
-const noticeText = textOf("svc:notice:v1", ...(["did", "issuedAt", "textSha256"] as const));
+const noticeText = signedTextOf("svc:notice:v1", ...(["did", "issuedAt", "textSha256"] as const));
 
 /** What a notice is signed with. */
 export function encodeNoticeText({

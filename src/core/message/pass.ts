@@ -100,11 +100,13 @@ export function isValidPass(
 ): boolean {
   if (Math.floor(shown.nowMs / dayMs) > lastDayOf({ id }) || revoked.has(passName(id)))
     return false;
-  return secrets.some((secret) => isSame(proofOf(passKey(secret, id), shown.envelope), proof));
+  return secrets.some((secret) =>
+    equalInConstantTime(proofOf(passKey(secret, id), shown.envelope), proof),
+  );
 }
 
 /** Of equal length. Its time does not depend on where they differ. */
-function isSame(a: Uint8Array, b: Uint8Array): boolean {
+function equalInConstantTime(a: Uint8Array, b: Uint8Array): boolean {
   let differing = 0;
   for (let i = 0; i < a.length; i++) differing |= (a[i] as number) ^ (b[i] as number);
   return differing === 0;

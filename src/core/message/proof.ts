@@ -28,7 +28,7 @@ import { withSignedText } from "./signed-text.ts";
 // ------------------------------------------------------------------------------------------------------- signed texts
 
 /** Title with version, then a line `name=value` for each, joined by line feeds. Absent is empty. */
-export function textOf<const N extends string>(title: string, ...names: readonly N[]) {
+export function signedTextOf<const N extends string>(title: string, ...names: readonly N[]) {
   const lines = names.map((name) => [
     name,
     lineNames[name] ?? name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`),
@@ -68,13 +68,13 @@ export type RetrievalClaims = Readonly<Record<(typeof retrievalLines)[number], s
 };
 
 /** What a retrieval, an acknowledgement or a live session is signed with. */
-export const encodeRetrievalProof: (claims: RetrievalClaims) => Uint8Array = textOf(
+export const encodeRetrievalProof: (claims: RetrievalClaims) => Uint8Array = signedTextOf(
   "svc:cache:retrieval-proof:v1",
   ...retrievalLines,
 );
 
 /** What a Cache signs its own events with. */
-export const encodeEventProof = textOf(
+export const encodeEventProof = signedTextOf(
   "svc:cache:event-proof:v1",
   "eventType",
   "messageId",
@@ -85,9 +85,9 @@ export const encodeEventProof = textOf(
 );
 
 const updateLines = ["operation", "did", "keyId", "timestamp", "nonce", "bodySha256"] as const;
-const updateText = textOf("svc:directory:update-proof:v1", ...updateLines);
+const updateText = signedTextOf("svc:directory:update-proof:v1", ...updateLines);
 /** Names the ledger. */
-const updateTextV2 = textOf("svc:directory:update-proof:v2", ...updateLines, "ledger");
+const updateTextV2 = signedTextOf("svc:directory:update-proof:v2", ...updateLines, "ledger");
 
 /** `operation` is the extrinsic that the update leads to; the body counts by its bytes as sent. */
 type UpdateClaims = {
@@ -107,7 +107,7 @@ export function encodeUpdateProof({ body, ...claims }: UpdateClaims): Uint8Array
   return claims.ledger === null ? updateText(values) : updateTextV2(values);
 }
 
-const senderText = textOf(
+const senderText = signedTextOf(
   "svc:envelope-signature:v1",
   ...["message_id", "from", "to", "timestamp", "ttl", "delivery_hint", "tag"],
   ...[

@@ -92,7 +92,7 @@ function errorsOf(found: Iterable<ValueError>): InputError[] {
   for (const error of found) {
     const pointer = boundedPointer(error.path);
     // The first error of a member is the most useful: "is missing" comes before "expected string".
-    if (!errors.has(pointer)) errors.set(pointer, { pointer, message: messageOf(error) });
+    if (!errors.has(pointer)) errors.set(pointer, { pointer, message: problemText(error) });
     if (errors.size === inputErrorsMax) break;
   }
   return [...errors.values()];
@@ -112,7 +112,7 @@ function boundedPointer(pointer: string): string {
   return pointer.length - lastStep - 1 > pointerNameCharsMax ? pointer.slice(0, lastStep) : pointer;
 }
 
-function messageOf({ type, schema, message }: ValueError): string {
+function problemText({ type, schema, message }: ValueError): string {
   if (type === ValueErrorType.ObjectRequiredProperty) return "is missing";
   if (type === ValueErrorType.ObjectAdditionalProperties) return "is not a known member";
   const isDescribed = schema["format"] !== undefined || type === ValueErrorType.Union;

@@ -25,17 +25,17 @@ import { changeMap, type MapChange, type MapLeaf, type ReadPage } from "./map.ts
 import { type NoteKey, noteBytesMax, renderVerifierKey } from "./note.ts";
 import { hashBytes, treeProofMax } from "./tree.ts";
 
-const digestOf = (domain: string, content: Uint8Array): Uint8Array =>
+const taggedHash = (domain: string, content: Uint8Array): Uint8Array =>
   sha256(concatBytes(utf8(`svc:log:${domain}:v1|`), content));
 
-export const keyOfDid = (did: Did): Uint8Array => digestOf("did", utf8(did));
+export const keyOfDid = (did: Did): Uint8Array => taggedHash("did", utf8(did));
 /** `alias` is in normal form. */
-export const keyOfAlias = (alias: string): Uint8Array => digestOf("alias", utf8(alias));
+export const keyOfAlias = (alias: string): Uint8Array => taggedHash("alias", utf8(alias));
 /** Of a self-certifying DID, by the bytes of its key proof. */
-export const valueOfProof = (proof: Uint8Array): Uint8Array => digestOf("proof", proof);
+export const valueOfProof = (proof: Uint8Array): Uint8Array => taggedHash("proof", proof);
 /** Of another DID, by the SCALE of its record. */
-export const valueOfRecord = (record: Uint8Array): Uint8Array => digestOf("record", record);
-export const valueOfAlias = (holder: Did): Uint8Array => digestOf("holder", utf8(holder));
+export const valueOfRecord = (record: Uint8Array): Uint8Array => taggedHash("record", record);
+export const valueOfAlias = (holder: Did): Uint8Array => taggedHash("holder", utf8(holder));
 
 // ------------------------------------------------------------------------------------------------------------- entries
 
@@ -113,19 +113,19 @@ export const firstName = (name: string): string => name.replace(restarted, "");
 
 /** The name of the log that continues one. */
 export function nextName(name: string): string {
-  return `${firstName(name)}/${numberOf(name) + 1}`;
+  return `${firstName(name)}/${nameSuffix(name) + 1}`;
 }
 
-const numberOf = (name: string): number => Number(restarted.exec(name)?.[0].slice(1) ?? 1);
+const nameSuffix = (name: string): number => Number(restarted.exec(name)?.[0].slice(1) ?? 1);
 
 /** Whether a log of this name continues one of the other name. */
 export function isLaterName(name: string, other: string): boolean {
-  return firstName(name) === firstName(other) && numberOf(name) > numberOf(other);
+  return firstName(name) === firstName(other) && nameSuffix(name) > nameSuffix(other);
 }
 
 /** The genesis hash of a ledger that names its log; `seed` is drawn once. */
 export function genesisOfLog(key: NoteKey, seed: Uint8Array): Uint8Array {
-  return digestOf("genesis", concatBytes(utf8(`${renderVerifierKey(key)}|`), seed));
+  return taggedHash("genesis", concatBytes(utf8(`${renderVerifierKey(key)}|`), seed));
 }
 
 // --------------------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ function leafNode({ key, value }: MapLeaf): MapNode {
   };
 }
 
-function join(left: Slot, right: Slot): Slot {
+function joinSlots(left: Slot, right: Slot): Slot {
   if (left === null && (right === null || right.leaf !== null)) return right;
   if (right === null && left?.leaf) return left;
   return { hash: sha256(concatBytes(nodePrefix, hashOf(left), hashOf(right))), leaf: null };
@@ -59,7 +59,7 @@ function levelsOf(slots: readonly Slot[]): Slot[][] {
   while (level.length > 1) {
     const below = level;
     level = Array.from({ length: below.length / 2 }, (_, i) =>
-      join(below[2 * i] ?? null, below[2 * i + 1] ?? null),
+      joinSlots(below[2 * i] ?? null, below[2 * i + 1] ?? null),
     );
     levels.unshift(level);
   }

@@ -48,7 +48,7 @@ export function renderVerifierKey({ name, id, type, publicKey }: NoteKey): strin
 
 /** `null` for anything but the text of a key whose id is its own. */
 export function parseVerifierKey(text: string): NoteKey | null {
-  const parts = partsOf(vkeyForm, text);
+  const parts = parseKeyText(vkeyForm, text);
   const key = parts === null ? null : noteKey(parts.name, parts.type, parts.bytes);
   return key?.id === parts?.id ? key : null;
 }
@@ -77,10 +77,10 @@ type SignerKey = {
 
 /** `bytes` is the seed, whose public key the caller derives: its id must be the same. */
 export function parseSignerKey(text: string): SignerKey | null {
-  return partsOf(skeyForm, text);
+  return parseKeyText(skeyForm, text);
 }
 
-function partsOf(form: RegExp, text: string): SignerKey | null {
+function parseKeyText(form: RegExp, text: string): SignerKey | null {
   const [, name = "", id = "", base64 = ""] = form.exec(text) ?? [];
   const bytes = decodeBase64(base64);
   const type = (["log", "witness"] as const).find((one) => types[one] === bytes?.[0]);

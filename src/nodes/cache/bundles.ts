@@ -44,7 +44,7 @@ export function keyOfBundle(mailbox: MailboxKey): string {
 }
 
 /** The one that counts now; `null` when there is none. */
-export async function readBundle(
+export async function currentBundle(
   store: BundleStore,
   mailbox: MailboxKey,
   nowMs: number,
@@ -107,7 +107,7 @@ async function getBundle(store: BundleStore, call: Call): Promise<Answer | Fault
   const bundle =
     subject === null || subject.deactivated
       ? null
-      : await readBundle(store, mailboxOf(did, subject.life), call.nowMs);
+      : await currentBundle(store, mailboxOf(did, subject.life), call.nowMs);
   return bundle === null
     ? fault("not_found", "no key bundle of this DID counts here now")
     : { status: 200, json: renderBundle(bundle) };

@@ -52,7 +52,7 @@ import {
 } from "../parties/rates.ts";
 import type { RecipientSource } from "../parties/recipients.ts";
 import type { Bell } from "../parties/signals.ts";
-import { type BundleStore, bundleRoutes, createBundleStore, readBundle } from "./bundles.ts";
+import { type BundleStore, bundleRoutes, createBundleStore, currentBundle } from "./bundles.ts";
 import { createFullReports } from "./full.ts";
 import { createKnownSenders, sendingOf } from "./known.ts";
 import type { ProveOwner } from "./owner.ts";
@@ -170,7 +170,7 @@ export function createCache(parts: CacheParts): Cache {
   const push = pushOf(parts);
   const known = createKnownSenders(receipts, log);
   const bundles = createBundleStore({ ...parts, skewMs: parts.limits.clock_skew });
-  const bundleOf: Cache["bundle"] = (mailbox, nowMs) => readBundle(bundles, mailbox, nowMs);
+  const bundleOf: Cache["bundle"] = (mailbox, nowMs) => currentBundle(bundles, mailbox, nowMs);
   const node: CacheNode = {
     ...parts,
     known,

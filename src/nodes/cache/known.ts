@@ -62,7 +62,7 @@ export async function sendingOf(
   const people = senders.size + (passes?.count ?? 0);
   const shown = passes === null ? null : passLabel(passes, pass, { envelope, nowMs });
   const day = isVerified ? senders.get(author) : undefined;
-  const isAcknowledged = day !== undefined && dayOf(nowMs) <= day + knownDays;
+  const isAcknowledged = day !== undefined && dayNumber(nowMs) <= day + knownDays;
   const who = shown ?? (isAcknowledged ? author : null);
   if (who === null) return { isKnown: false, label: author };
   return { isKnown: true, label: author, who, people };
@@ -72,7 +72,7 @@ export async function sendingOf(
  * Remembers the senders of acknowledged entries, where the owner has put no passes: one write a day for each. What can't be
  * read is not written over.
  */
-export async function remember(
+export async function rememberSenders(
   known: KnownSenders,
   mailbox: MailboxKey,
   acknowledged: readonly Pick<MailboxEntry, "labels">[],
@@ -82,7 +82,7 @@ export async function remember(
   if (senders.length === 0) return;
   try {
     if ((await loadPasses(known.passes, mailbox, nowMs)) !== null) return;
-    const record = withSenders(await loadKnown(known, mailbox, nowMs), senders, dayOf(nowMs));
+    const record = withSenders(await loadKnown(known, mailbox, nowMs), senders, dayNumber(nowMs));
     if (record === null) return;
     await known.receipts.put(keyOfKnown(mailbox), encodeRecord(record), nowMs + knownDays * dayMs);
   } catch (error) {
@@ -140,6 +140,6 @@ export function keyOfKnown(mailbox: MailboxKey): string {
   return `known-senders:${mailbox}`;
 }
 
-function dayOf(ms: number): number {
+function dayNumber(ms: number): number {
   return Math.floor(ms / dayMs);
 }

@@ -145,7 +145,7 @@ export function createSender(parts: SenderParts): Sender {
       count += page.length;
       for (const [key] of page) {
         while (looked.size >= lookedMax) await Promise.race(looked);
-        const asked = withDeadline(ring(placeOf(key)), lookMsMax).finally(() =>
+        const asked = withDeadline(ring(subscriptionKeyOf(key)), lookMsMax).finally(() =>
           looked.delete(asked),
         );
         looked.add(asked);
@@ -173,7 +173,7 @@ export function createSender(parts: SenderParts): Sender {
       if (!node.tokens.take(network, 1)) return false;
       const content = encodeRecord({ waypost: confirmation });
       const pushed = { content, topic: "waypost-confirm", through: parts.confirmations, network };
-      void run(name, async () => void (await post(node, subscription, pushed))).finally(() =>
+      void run(name, async () => void (await postPush(node, subscription, pushed))).finally(() =>
         node.tokens.give(network, 1),
       );
       return true;
@@ -187,7 +187,7 @@ export function createSender(parts: SenderParts): Sender {
   };
 }
 
-function placeOf(dueKey: string): SubscriptionKey {
+function subscriptionKeyOf(dueKey: string): SubscriptionKey {
   const [mailbox, id] = dueKey.slice(duePrefix.length).split("/") as [MailboxKey, string];
   return { mailbox, id };
 }
@@ -244,7 +244,7 @@ async function wake(node: SenderNode, ringing: Ringing): Promise<void> {
     await receipts.put(`${ringing.rung}${crypto.randomUUID()}`, encodeRecord(null), nowMs + hourMs);
   const content = utf8(subscription.data);
   const pushed = { content, topic: "waypost", through: node.egress, network };
-  const answer = await post(node, subscription, pushed);
+  const answer = await postPush(node, subscription, pushed);
   if (answer === "refused") return;
   if (answer.kind === "taken") {
     for (const { atMs } of due) node.seconds.observe([], Math.max(0, now() - atMs) / secondMs);
@@ -294,7 +294,7 @@ type Pushed = {
 };
 
 /** `refused`: nothing was sent, because the address is refused, the host hangs, or no place came in time. */
-async function post(
+async function postPush(
   node: SenderNode,
   subscription: DeviceSubscription,
   { content, topic, through, network }: Pushed,
@@ -321,7 +321,7 @@ async function post(
   };
   const answer = await sendInPlace(node, through, request);
   if (answer.notAsked !== undefined) return "refused";
-  const kind = kindOf(answer.httpStatus);
+  const kind = pushOutcome(answer.httpStatus);
   node.requests.add([kind]);
   const { httpStatus: status } = answer;
   if (kind === "denied" && !node.denied.isTold) {
@@ -350,7 +350,7 @@ async function sendInPlace(
   return answer;
 }
 
-function kindOf(status: number | null): PushAnswer["kind"] {
+function pushOutcome(status: number | null): PushAnswer["kind"] {
   if (status === null) return "later";
   if (status >= 200 && status < 300) return "taken";
   if (status === 404 || status === 410) return "gone";

@@ -96,7 +96,7 @@ export function createPush(parts: SenderParts): Push {
   const again = setInterval(() => void writeAgain(node), unwrittenAgainMs);
   return {
     stored: (arrival) => stored(node, arrival),
-    subscribe: (owner, call) => subscribe(node, owner, call),
+    subscribe: (owner, call) => confirmOrChallenge(node, owner, call),
     unsubscribe: async (owner) => {
       await end(parts.receipts, owner);
       return { status: 200, json: { id: owner.id, state: "removed" } };
@@ -193,7 +193,7 @@ async function subscriptionsOf(
 const checkBody = compileShape(pushBodyShape);
 
 /** Confirms a subscription whose token came back, or sends the token. */
-async function subscribe(
+async function confirmOrChallenge(
   node: PushNode,
   { mailbox, id }: PushOwner,
   call: Call,

@@ -56,7 +56,7 @@ import {
   startCursor,
   wholeParts,
 } from "./entries.ts";
-import { type KnownSenders, remember } from "./known.ts";
+import { type KnownSenders, rememberSenders } from "./known.ts";
 import type { ProvenOwner } from "./owner.ts";
 import type { AnswerContext, EventSigner } from "./store.ts";
 
@@ -95,7 +95,7 @@ export function readMessages(parts: RetrieveParts, call: Call): ReadReply {
   const page = parsePage(parts, call);
   if (isFault(page)) return page;
   return provenRead(parts, call, { operation: "pull", subject: "*" }, ({ did, mailbox }) => {
-    const context = contextOf(parts, did, call);
+    const context = answerContext(parts, did, call);
     return parts.reading.use(() =>
       page === null
         ? answerWhole(parts, mailbox, context)
@@ -177,7 +177,7 @@ export function readChunks(parts: RetrieveParts, call: Call): ReadReply {
     call,
     { operation: "chunks", subject },
     async ({ did, mailbox: recipient }) => {
-      const context = contextOf(parts, did, call);
+      const context = answerContext(parts, did, call);
       const source = { mailbox, recipient, now };
       const chunks = await countedChunks(parts, call, () =>
         mailbox.chunks(recipient, groupId, call.nowMs),
@@ -207,7 +207,7 @@ export function readMessage(parts: RetrieveParts, call: Call): ReadReply {
   return provenRead(parts, call, { operation: "pull_message", subject }, ({ did, mailbox }) =>
     parts.reading.use(async () => {
       const state = await parts.mailbox.message(mailbox, messageId, call.nowMs);
-      return renderState(state, messageId, contextOf(parts, did, call));
+      return renderState(state, messageId, answerContext(parts, did, call));
     }),
   );
 }
@@ -229,7 +229,7 @@ export async function acknowledge(parts: RetrieveParts, call: Call): Promise<Ans
   );
   if (removed === null) return proofReplayed();
   parts.members?.seen(did, call.nowMs);
-  if (!isUnaccepted(call.headers)) await remember(parts.known, mailbox, removed, call.nowMs);
+  if (!isUnaccepted(call.headers)) await rememberSenders(parts.known, mailbox, removed, call.nowMs);
   return renderAck(removed);
 }
 
@@ -238,7 +238,7 @@ function isUnaccepted(headers: Headers): boolean {
   return headers.get("svc-accepted") === "none";
 }
 
-function contextOf(parts: RetrieveParts, recipient: Did, call: Call): AnswerContext {
+function answerContext(parts: RetrieveParts, recipient: Did, call: Call): AnswerContext {
   return { recipient, nowMs: call.nowMs, signer: parts.signer };
 }
 

@@ -21,7 +21,7 @@ import {
   StoreError,
   type StoreOutcome,
 } from "../../storage/contract.ts";
-import { digestOf } from "../../storage/mailbox-rules.ts";
+import { shortDigest } from "../../storage/mailbox-rules.ts";
 import type { MailboxQuota } from "../../storage/quota.ts";
 import {
   type Admission,
@@ -122,7 +122,7 @@ export async function recallEnvelope(
   nowMs: number,
 ): Promise<StoreReceipt | Fault | null> {
   const { to, messageId, bytes } = envelope;
-  const named = { messageId, digest: digestOf(bytes) };
+  const named = { messageId, digest: shortDigest(bytes) };
   const known = await parts.mailbox.known(mailboxOf(to, recipient.life), named, nowMs);
   if (known === null) return null;
   if (!isRepeat(known, authorOf(envelope, sender))) return otherContent;
@@ -199,7 +199,7 @@ function entryOf(
       ? envelope.header.slice(0, Math.min(policy.headerPreviewBytes, previewBytesMax))
       : null,
     envelope: envelope.bytes,
-    digest: digestOf(envelope.bytes),
+    digest: shortDigest(envelope.bytes),
   };
 }
 
@@ -242,7 +242,7 @@ export async function checkDisk(
     labels: [],
     headerPreview: null,
     envelope,
-    digest: digestOf(envelope),
+    digest: shortDigest(envelope),
   };
   const sending: MailboxSender = { isKnown: false, label: null };
   const all = quotaOf(settings, settings, { sending, origin: trialOrigin });

@@ -42,7 +42,7 @@ import type { Call, Route } from "../http/route.ts";
 import { foreignEntry, readsHome } from "../parties/foreign.ts";
 import type { Homes } from "../parties/homes.ts";
 import {
-  ask,
+  fetchBounded,
   isSigned,
   type NamedAddress,
   noteType,
@@ -190,7 +190,10 @@ async function cosigned(
       const lines = [`old ${old}`, ...proof.map(encodeBase64), ""]
         .map((line) => `${line}\n`)
         .join("");
-      const reply = await ask(`${witness.url}/add-checkpoint`, utf8(lines + renderNote(note)));
+      const reply = await fetchBounded(
+        `${witness.url}/add-checkpoint`,
+        utf8(lines + renderNote(note)),
+      );
       if (reply.status === 200) return ownSignature(note, reply.text, witness.key);
       if (reply.status !== 409 || !/^\d{1,15}\n$/.test(reply.text))
         throw new Error(`it answers ${reply.status}: ${reply.text.slice(0, 200)}`);
@@ -271,7 +274,7 @@ async function latestAt(
   { url, key }: NamedAddress,
   own: NoteKey,
 ): Promise<Checkpoint | null | "unknown"> {
-  const reply = await ask(`${url}/${encodeHex(sha256(utf8(own.name)))}/checkpoint`).catch(
+  const reply = await fetchBounded(`${url}/${encodeHex(sha256(utf8(own.name)))}/checkpoint`).catch(
     () => null,
   );
   if (reply?.status === 404) return null;
@@ -330,7 +333,7 @@ async function commonSize(logs: Logs, at: string, size: number): Promise<number>
       ({ level: "entries", index, width: widthOfTile(0, index, of) }) as const;
     if (place(Math.min(own, size)).width === 0) continue;
     const mine = decodeBundle((await logs.tile("", place(own))) ?? new Uint8Array(0)) ?? [];
-    const reply = await ask(`${at}/tile/${tilePath("entries", index, place(size).width)}`);
+    const reply = await fetchBounded(`${at}/tile/${tilePath("entries", index, place(size).width)}`);
     const theirs = decodeBundle(reply.status === 200 ? reply.bytes : new Uint8Array(0)) ?? [];
     const differs = mine.findIndex(
       (entry, i) => !equalBytes(entry, theirs[i] ?? new Uint8Array(0)),
@@ -391,7 +394,7 @@ export function entryRoute(
         const key = /^[0-9a-f]{64}$/.test(pathValue(call, "key"))
           ? decodeHex(pathValue(call, "key"))
           : null;
-        const from = sizeOf(call);
+        const from = sizeParameter(call);
         if (key === null || from === null)
           return fault("invalid_request", "key: 64 hex digits; from: a size, or nothing");
         const foreign = await foreignEntry(homes, call, from);
@@ -406,7 +409,7 @@ export function entryRoute(
   );
 }
 
-function sizeOf({ query }: Call): number | null {
+function sizeParameter({ query }: Call): number | null {
   const text = query.get("from") ?? "0";
   return /^\d{1,15}$/.test(text) ? Number(text) : null;
 }

@@ -57,10 +57,10 @@ export type OwnerUpdateRow = Omit<OwnerRow<OwnedSchema>, "callOf"> & {
   readonly callOf: (body: never, did: Did) => OwnerCall | Fault;
 };
 
-const rowOf = <S extends OwnedSchema>(row: OwnerRow<S>): OwnerUpdateRow => row;
+const ownerRow = <S extends OwnedSchema>(row: OwnerRow<S>): OwnerUpdateRow => row;
 
 export const ownerUpdates: readonly OwnerUpdateRow[] = [
-  rowOf({
+  ownerRow({
     extrinsic: "set_alias",
     path: "/dids/:did/alias",
     subject: "did",
@@ -72,7 +72,7 @@ export const ownerUpdates: readonly OwnerUpdateRow[] = [
       return isFault(alias) ? alias : { name: "set_alias", did, alias };
     },
   }),
-  rowOf({
+  ownerRow({
     extrinsic: "set_delivery_policy_links",
     path: "/dids/:did/delivery-policy-links",
     subject: "did",
@@ -83,7 +83,7 @@ export const ownerUpdates: readonly OwnerUpdateRow[] = [
       return isFault(links) ? links : { name: "set_delivery_policy_links", did, ...links };
     },
   }),
-  rowOf({
+  ownerRow({
     extrinsic: "set_persona_policy",
     path: "/delivery-policies/personas/:personaDid",
     subject: "personaDid",
@@ -95,7 +95,7 @@ export const ownerUpdates: readonly OwnerUpdateRow[] = [
       policy: normalizePersonaPolicy(policy),
     }),
   }),
-  rowOf({
+  ownerRow({
     extrinsic: "set_delivery_policy",
     path: "/delivery-policies/recipients/:did",
     subject: "did",
@@ -107,7 +107,7 @@ export const ownerUpdates: readonly OwnerUpdateRow[] = [
       policy: normalizeDeliveryPolicy(policy),
     }),
   }),
-  rowOf({
+  ownerRow({
     extrinsic: "set_tag_policy",
     path: "/delivery-policies/tags/:tag",
     subject: "tag",

@@ -116,7 +116,9 @@ function registerRoute(parts: DirectoryParts): Route {
       const refused =
         parts.blocks?.checkDid(registration.did) ?? checkForm(registration.did, parts.settings);
       if (refused !== null) return refused;
-      return oneByOne(registration.did, () => register(parts, registration, { binding, call }));
+      return oneByOne(registration.did, () =>
+        decideRegistration(parts, registration, { binding, call }),
+      );
     },
   });
 }
@@ -138,7 +140,7 @@ export function checkForm(
  * invitation is used, which comes last: only a registration that stands so far takes a use.
  * Two registrations of one DID never run side by side here, so that the later one sees the receipt.
  */
-async function register(
+async function decideRegistration(
   parts: DirectoryParts,
   registration: Registration,
   { binding, call }: { readonly binding: Binding; readonly call: Call },

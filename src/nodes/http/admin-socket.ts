@@ -32,7 +32,7 @@ const limits = {
 
 /** Owner and group alone may connect (mode 0660). Rejects when the path can't be bound, or the group not be given. */
 export async function listenForPeers({ app, path, group }: AdminSocket): Promise<HttpListener> {
-  const gid = group === null ? null : numberOf(group);
+  const gid = group === null ? null : groupNumber(group);
   if (gid !== null) openFolder(dirname(path), gid);
   const peers = new WeakMap<Socket, Peer | null>();
   const open = new Set<Socket>();
@@ -46,7 +46,7 @@ export async function listenForPeers({ app, path, group }: AdminSocket): Promise
     const late = setTimeout(() => socket.destroy(), limits.requestMs);
     request.once("end", () => clearTimeout(late));
     request.once("close", () => clearTimeout(late));
-    await answer(app, request, { response, peer }).catch(() => socket.destroy());
+    await answerPeer(app, request, { response, peer }).catch(() => socket.destroy());
     closing.start(socket);
     answering -= 1;
   });
@@ -133,7 +133,7 @@ function createClosing(afterMs: number): Closing {
   };
 }
 
-function numberOf(group: string): number {
+function groupNumber(group: string): number {
   const gid = groupId(group);
   if (gid === null) throw new Error(`server.admin_group: this system has no group ${group}`);
   return gid;
@@ -173,7 +173,7 @@ function descriptorOf(socket: Socket): number {
 
 type PeerReply = { readonly response: ServerResponse; readonly peer: Peer | null };
 
-async function answer(
+async function answerPeer(
   app: App,
   asked: IncomingMessage,
   { response, peer }: PeerReply,

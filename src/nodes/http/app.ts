@@ -142,7 +142,7 @@ function tableOf(routes: Elysia["routes"]): Record<string, Respond> {
       const others = composed.get("ALL");
       const respond: Respond = async (request, connection) => {
         const answer = composed.get(request.method) ?? others;
-        return answer?.(contextOf(request, connection));
+        return answer?.(elysiaContext(request, connection));
       };
       return [path, respond];
     }),
@@ -153,7 +153,7 @@ function tableOf(routes: Elysia["routes"]): Record<string, Respond> {
 const set: Context["set"] = { headers: {}, status: 200 };
 
 /** What Elysia's composed function reads, and what our handlers take. */
-function contextOf(request: RoutedRequest, connection: HttpConnection): Context {
+function elysiaContext(request: RoutedRequest, connection: HttpConnection): Context {
   const context = { request, connection, set };
   return context as Partial<Context> as Context;
 }

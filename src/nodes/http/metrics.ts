@@ -55,7 +55,7 @@ export function createMetrics(): Metrics {
       const series = new Map<string, { value: number }>();
       for (const values of start) seriesOf(series, values, () => ({ value: 0 }));
       register(family, "counter", () =>
-        [...series].map(([key, { value }]) => lineOf(name, labels, key.split("\0"), value)),
+        [...series].map(([key, { value }]) => sampleLine(name, labels, key.split("\0"), value)),
       );
       return {
         add: (values, by = 1) => {
@@ -64,14 +64,14 @@ export function createMetrics(): Metrics {
       };
     },
     count: (family, read) =>
-      register(family, "counter", () => [lineOf(family.name, [], [], read())]),
+      register(family, "counter", () => [sampleLine(family.name, [], [], read())]),
     gauge: (family, read) => {
       const { name, labels = [] } = family;
       register(family, "gauge", async () => {
         // What can't be read now is left out.
         const found = await Promise.try(read).catch((): GaugeReading => []);
         const rows = typeof found === "number" ? [[[], found] as const] : found;
-        return rows.map(([values, value]) => lineOf(name, labels, values, value));
+        return rows.map(([values, value]) => sampleLine(name, labels, values, value));
       });
     },
     histogram: (family, buckets) => {
@@ -118,19 +118,19 @@ function linesOf(
 ): string[] {
   let within = 0;
   const bucketLine = (le: string, held: number) =>
-    lineOf(`${name}_bucket`, [...labels, "le"], [...values.slice(0, labels.length), le], held);
+    sampleLine(`${name}_bucket`, [...labels, "le"], [...values.slice(0, labels.length), le], held);
   return [
     ...buckets.map((bound, i) => {
       within += counts[i] as number;
       return bucketLine(String(bound), within);
     }),
     bucketLine("+Inf", count),
-    lineOf(`${name}_sum`, labels, values, sum),
-    lineOf(`${name}_count`, labels, values, count),
+    sampleLine(`${name}_sum`, labels, values, sum),
+    sampleLine(`${name}_count`, labels, values, count),
   ];
 }
 
-function lineOf(
+function sampleLine(
   name: string,
   labels: readonly string[],
   values: readonly string[],

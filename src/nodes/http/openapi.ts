@@ -153,7 +153,7 @@ function jsonContent(schema: TSchema) {
 }
 
 /** Texts are texts, and other bytes are binary. */
-function contentOf(content: TSchema | MediaType): NonNullable<DescribedResponse["content"]> {
+function describedContent(content: TSchema | MediaType): NonNullable<DescribedResponse["content"]> {
   if (typeof content !== "string") return jsonContent(content);
   const type = content.split(";")[0] as string;
   const schema = type.startsWith("text/") ? anyText : { ...anyText, format: "binary" };
@@ -165,7 +165,7 @@ function describeAnswers({ answer, also }: Route): Record<string, DescribedRespo
   for (const [status, description, content] of also === undefined ? [answer] : [answer, also])
     answers[status] = {
       description,
-      ...(content === undefined ? {} : { content: contentOf(content) }),
+      ...(content === undefined ? {} : { content: describedContent(content) }),
     };
   return answers;
 }

@@ -84,11 +84,11 @@ function userName(uid: number): string {
   return readNames("/etc/passwd").find(({ id }) => id === uid)?.name ?? `uid ${uid}`;
 }
 
-const idOf = (path: string, name: string): number | null =>
+const numericId = (path: string, name: string): number | null =>
   /^\d+$/.test(name)
     ? Number(name)
     : (readNames(path).find((one) => one.name === name)?.id ?? null);
 
 /** Number of a user by name or number; `null` when the system's files have no such user. */
-export const userId = (name: string): number | null => idOf("/etc/passwd", name);
-export const groupId = (name: string): number | null => idOf("/etc/group", name);
+export const userId = (name: string): number | null => numericId("/etc/passwd", name);
+export const groupId = (name: string): number | null => numericId("/etc/group", name);

@@ -258,7 +258,7 @@ export async function serve(
     if (peer === null && connection.port !== undefined) return new Response(null, { status: 400 });
     await iterationEnd();
     const exchange = new Exchange(http, plan, request, clientOf(http, request, peer), connection);
-    const worked = (await receive(exchange)) ?? (await work(exchange));
+    const worked = (await admitRequest(exchange)) ?? (await work(exchange));
     const result = isFault(worked) ? worked : await boundLength(exchange, worked);
     record(exchange, result, performance.now() - startedMs);
     return result.status === 101 ? undefined : render(exchange, result);
@@ -275,7 +275,7 @@ export async function serve(
 }
 
 /** Everything before the handler: what the head alone refuses, the body, a place among the active requests. */
-async function receive(exchange: Exchange): Promise<Fault | null> {
+async function admitRequest(exchange: Exchange): Promise<Fault | null> {
   const { http, plan, network, request, headers } = exchange;
   const { work, bodyBytes: budget } = plan.room;
   const announced = announcedBytes(headers);
@@ -283,7 +283,7 @@ async function receive(exchange: Exchange): Promise<Fault | null> {
   const refused =
     checkHead(exchange) ??
     (exchange.isUnread ? checkBodyHead(headers, announced, plan.route) : null);
-  if (refused !== null) return refuse(exchange, refused);
+  if (refused !== null) return refuseEarly(exchange, refused);
   if (exchange.isUnread) {
     // Slow senders can't use up the places, so a body arrives before it has one.
     if (!work.hasRoom(network)) return refuseLate(exchange, "requests");
@@ -297,7 +297,7 @@ async function receive(exchange: Exchange): Promise<Fault | null> {
     });
     await iterationEnd();
     if (body === "full") return refuseLate(exchange, "bytes");
-    if (isFault(body)) return refuse(exchange, body);
+    if (isFault(body)) return refuseEarly(exchange, body);
     exchange.received = body;
     exchange.isUnread = false;
   }
@@ -338,7 +338,7 @@ function checkHead(exchange: Exchange): Fault | null {
 }
 
 /** The connection ends, because some of the request may be left. A body that was not read whole is thrown away. */
-async function refuse(exchange: Exchange, refusal: Fault): Promise<Fault> {
+async function refuseEarly(exchange: Exchange, refusal: Fault): Promise<Fault> {
   const { plan, request, network } = exchange;
   exchange.close = true;
   if (exchange.isUnread)
@@ -351,7 +351,7 @@ async function refuseLate(exchange: Exchange, limit: CapacityLimit): Promise<Fau
   const { http, source, isUnread } = exchange;
   const isDelayed = await delayRefusal(http.capacity);
   const refusal = overCapacity(http, limit, source.masked);
-  return isDelayed && !isUnread ? refusal : refuse(exchange, refusal);
+  return isDelayed && !isUnread ? refusal : refuseEarly(exchange, refusal);
 }
 
 async function work(exchange: Exchange): Promise<Result> {
@@ -417,7 +417,7 @@ function record(exchange: Exchange, result: Result, durationMs: number): void {
   metrics.seconds.observe([route], durationMs / 1_000);
   if (isFault(result)) metrics.refusals.add([result.code]);
   if (envelope !== null)
-    results?.add({ ...envelope, atMs, requestId, route, status, ...outcomeOf(result) });
+    results?.add({ ...envelope, atMs, requestId, route, status, ...loggedOutcome(result) });
   const isSampled = status === 429 || status === 503;
   const standsFor = isSampled ? http.floods.refused(exchange.source.masked) : 1;
   if (standsFor === 0) metrics.unlogged.add([]);
@@ -430,7 +430,7 @@ function record(exchange: Exchange, result: Result, durationMs: number): void {
     method,
     route,
     status,
-    ...(status < 400 ? {} : { code: outcomeOf(result).code }),
+    ...(status < 400 ? {} : { code: loggedOutcome(result).code }),
     ...(standsFor === 1 ? {} : { one_of: standsFor }),
     ...namedBy(exchange),
     ms: Math.round(durationMs * 100) / 100,
@@ -447,7 +447,7 @@ function namedBy({ http, plan, params, envelope }: Exchange): Record<string, unk
 }
 
 /** What a refusal says; of a Relay's result its own words, or those of the Cache that refused. */
-function outcomeOf(result: Result): {
+function loggedOutcome(result: Result): {
   readonly code: string | null;
   readonly detail: string | null;
 } {

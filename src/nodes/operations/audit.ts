@@ -77,7 +77,7 @@ type Parts = {
 type Kept = { readonly key: string; readonly record: AuditRecord };
 
 /** What failed in the middle may have changed something. */
-function kindOf({ action, outcome }: Pick<AuditRecord, "action" | "outcome">): Kind {
+function auditKind({ action, outcome }: Pick<AuditRecord, "action" | "outcome">): Kind {
   if (outcome !== "done" && outcome !== "internal_error") return "refused";
   return changesNothing(action) ? "looks" : "changes";
 }
@@ -90,7 +90,7 @@ export function createAudit({ receipts, bounds, now, log }: Parts): Audit {
     return all.sort((a, b) => b.record.untilMs - a.record.untilMs);
   };
   const trim = async (): Promise<void> => {
-    const all = Map.groupBy(await readAll(), ({ record }) => kindOf(record));
+    const all = Map.groupBy(await readAll(), ({ record }) => auditKind(record));
     for (const [kind, records] of all)
       for (const { key } of beyond(records, bounds[kind])) await receipts.remove(key);
   };
@@ -123,7 +123,7 @@ export function createAudit({ receipts, bounds, now, log }: Parts): Audit {
     add: (action) => {
       writing = writing
         .then(async () => {
-          for (const part of partsOf(action)) await write(part);
+          for (const part of boundedActions(action)) await write(part);
         })
         .catch((error: unknown) => {
           const { user, action: name, outcome } = action;
@@ -154,10 +154,10 @@ function beyond(records: readonly Kept[], max: number): Kept[] {
 }
 
 /** All that was done, in records of a bounded size; of a refused request the beginning. */
-function partsOf({ about, said, ...action }: AuditedAction): AuditedAction[] {
+function boundedActions({ about, said, ...action }: AuditedAction): AuditedAction[] {
   const abouts = about.map((one) => one.slice(0, aboutCharsMax));
   const texts = [...new Set(said)].slice(0, saidMax).map((text) => text.slice(0, saidCharsMax));
-  const isRefused = kindOf(action) === "refused";
+  const isRefused = auditKind(action) === "refused";
   const count = isRefused ? 1 : Math.max(1, Math.ceil(abouts.length / aboutsPerRecord));
   const size = isRefused ? refusedAbouts : aboutsPerRecord;
   return Array.from({ length: count }, (_, part) => ({
@@ -177,7 +177,7 @@ type Repetition = {
 /** The same change counts again only when no other came between. */
 function repetitionOf(record: AuditedAction): Repetition {
   const { uid, action, outcome, about, said } = record;
-  const kind = kindOf(record);
+  const kind = auditKind(record);
   const content = JSON.stringify([uid, action, outcome, kind === "refused" ? null : [about, said]]);
   return { key: kind === "changes" ? kind : content, content };
 }

@@ -67,7 +67,7 @@ export async function listMembers(
     const record = await recordOf(parts, member.did);
     const texts = [member.did, ...(record?.aliases ?? []), member.invitation ?? ""];
     if (texts.some((text) => text.toLowerCase().includes(sought)))
-      rows.push(await rowOf(parts, member, record));
+      rows.push(await memberRow(parts, member, record));
   }
   const isLast = found.length < (limit ?? membersPageMax);
   return { members: rows, next: isLast ? null : (found.at(-1)?.did ?? null) };
@@ -75,11 +75,11 @@ export async function listMembers(
 
 /** One member, by DID or alias. */
 export async function showMember(parts: MemberParts, named: string): Promise<MemberRow | Fault> {
-  const did = await didOf(parts, named);
+  const did = await memberDid(parts, named);
   if (isFault(did)) return did;
   const member = await parts.members.of(did, parts.now());
   if (member === null) return fault("not_found", `${did} is not a member of this node`);
-  return rowOf(parts, member, await recordOf(parts, did));
+  return memberRow(parts, member, await recordOf(parts, did));
 }
 
 /** Gives a member a tier of the configuration, or with `null` the default. */
@@ -100,14 +100,14 @@ async function recordOf({ ledger }: MemberParts, did: Did): Promise<MemberRecord
   return { aliases: record.aliases ?? [], state, life };
 }
 
-async function didOf({ ledger }: MemberParts, named: string): Promise<Did | Fault> {
+async function memberDid({ ledger }: MemberParts, named: string): Promise<Did | Fault> {
   if (named.startsWith("did:")) return parseDid(named);
   const alias = normalizeAlias(named);
   const holder = alias === null ? null : ((await ledger?.aliasHolder(alias)) ?? null);
   return holder ?? fault("not_found", "no member has this alias");
 }
 
-async function rowOf(
+async function memberRow(
   { blocks, tiers, mailbox, now }: MemberParts,
   { did, sinceMs, invitation, lastSeen }: SeenMember,
   record: MemberRecord | null,

@@ -41,7 +41,7 @@ import type { Bundles } from "./bundles.ts";
 import { foreignDid, type HomesOf, readsHome } from "./foreign.ts";
 import type { AskedFor, Foreign } from "./homes.ts";
 import { isKnownProof, parseKnown, readKeyProof } from "./proof.ts";
-import { type RecipientSource, type Subject, subjectOf } from "./recipients.ts";
+import { foreignSubject, type RecipientSource, type Subject } from "./recipients.ts";
 
 export type AdmissionFacts = {
   readonly recipient: Subject | null;
@@ -269,7 +269,7 @@ async function resolve(call: Call, parts: ResolutionParts): Promise<Answer | Fau
   const foreign =
     own === null && parts.homes !== undefined ? await foreignDid(parts, did, call) : null;
   if (isFault(foreign)) return foreign;
-  const recipient = foreign === null ? own : subjectOf(foreign);
+  const recipient = foreign === null ? own : foreignSubject(foreign);
   const receives = recipient !== null && !recipient.deactivated;
   const policy = receives ? await gatherPolicyFacts(recipients, recipient, tag) : null;
   const resolution = decideResolution({ recipient, policy });

@@ -99,7 +99,7 @@ export function createBundles(parts: BundlesParts): Bundles {
   });
   return {
     find: async (recipient, asked) => {
-      const found = await find(state, recipient, asked);
+      const found = await findBundle(state, recipient, asked);
       answers.add([typeof found === "string" ? found : "found"]);
       return found;
     },
@@ -112,7 +112,7 @@ type RecipientQuery = BundleQuery & {
   readonly document: DidDocument;
 };
 
-async function find(
+async function findBundle(
   state: BundlesState,
   { did, life, document }: Subject,
   asked: BundleQuery,

@@ -149,7 +149,7 @@ export function createHomes(parts: HomesParts): Homes {
     dayBytes: createRateLimiter(bytesOfDay(settings.network_day_bytes / 8)),
   };
   return {
-    find: (did, asked) => find(state, did, asked),
+    find: (did, asked) => findForeign(state, did, asked),
     findAlias: (alias, asked) => findAlias(state, alias, asked),
     entry: (key, from, asked) => readEntry(state, key, { ...asked, from }),
     bytesMax: (of, tag, network) => readLimit(state, of, { tag, network }),
@@ -176,7 +176,7 @@ function allowedHome({ settings }: HomesState, text: string | null): string | nu
  * What the remembered home says, and what the named one says where the remembered one is silent or has none. One answer
  * of the remembered home counts whichever home is named.
  */
-async function find(
+async function findForeign(
   state: HomesState,
   did: Did,
   { home, network }: AskedFor,
@@ -235,19 +235,19 @@ async function fetchProof(
 ): Promise<Foreign | Absence> {
   const { home, before } = fetching;
   const known = before === null ? "" : encodeHex(sha256(before.bytes));
-  const reply = await ask(state, `/dids/${did}/proof?known=${known}`, fetching);
+  const reply = await fetchFromHome(state, `/dids/${did}/proof?known=${known}`, fetching);
   if (reply === "unknown") return reply;
   if (reply === "silent" || reply === "policy_denied") return "silent";
   if (reply === "did_deactivated" || reply.length === 0) {
     if (before === null || !homesOf(before.document).includes(home)) return "silent";
     return keep(state, { ...before, deactivated: reply === "did_deactivated" }, fetching);
   }
-  const proven = await prove(state, did, reply);
+  const proven = await provenState(state, did, reply);
   if (proven === null)
-    return refuse(state, fetching, "what it serves is not a valid proof of this DID");
+    return logInvalid(state, fetching, "what it serves is not a valid proof of this DID");
   const contradiction = before === null ? null : findContradiction(before.remembered, proven);
   if (contradiction !== null)
-    return refuse(state, fetching, `${contradiction.code}: ${contradiction.what}`);
+    return logInvalid(state, fetching, `${contradiction.code}: ${contradiction.what}`);
   const named = homesOf(proven.document);
   if (named.includes(home))
     return keep(
@@ -256,18 +256,18 @@ async function fetchProof(
       fetching,
     );
   const next = before?.home === home ? allowedHome(state, named[0] ?? null) : null;
-  if (next === null) return refuse(state, fetching, "the proof does not name this home");
+  if (next === null) return logInvalid(state, fetching, "the proof does not name this home");
   // It has moved: its new home has the last word.
   return fetchProof(state, did, { ...fetching, home: next });
 }
 
-function refuse({ log }: HomesState, { home }: Fetching, reason: string): "silent" {
+function logInvalid({ log }: HomesState, { home }: Fetching, reason: string): "silent" {
   log("warn", "what another Directory serves is not believed", { home, reason });
   return "silent";
 }
 
 /** The state behind a proof whose signatures hold; `null` for other bytes, and for the proof of another DID. */
-async function prove(
+async function provenState(
   { verify }: HomesState,
   did: Did,
   bytes: Uint8Array,
@@ -353,11 +353,14 @@ async function findAlias(
   const key = `${alias}@${home}`;
   const asking = state.aliases.get(key, async () => {
     claimQuestion(state, network);
-    const reply = await ask(state, `/aliases/${encodeURIComponent(alias)}`, { home, network });
+    const reply = await fetchFromHome(state, `/aliases/${encodeURIComponent(alias)}`, {
+      home,
+      network,
+    });
     if (reply === "unknown") return reply;
     const did = typeof reply === "string" ? null : jsonObjectOf(reply)?.["did"];
     if (typeof did !== "string" || !isDid(did)) return "silent";
-    const holder = await find(state, did, { home, network });
+    const holder = await findForeign(state, did, { home, network });
     if (typeof holder === "string") return holder;
     // Otherwise a host could give any alias to a person of another.
     if (!homesOf(holder.document).includes(home)) return "silent";
@@ -384,7 +387,7 @@ async function readEntry(
   if (home === null) return "unknown";
   const asking = state.entries.get(`${key} ${from} ${home}`, async () => {
     claimQuestion(state, network);
-    const reply = await ask(state, `/log/entry/${key}?from=${from}`, { home, network });
+    const reply = await fetchFromHome(state, `/log/entry/${key}?from=${from}`, { home, network });
     const isEntry = typeof reply !== "string" && decodeLogEntry(reply) !== null;
     return isEntry || reply === "unknown" ? reply : "silent";
   });
@@ -405,7 +408,7 @@ async function readLimit(
   const path = `/delivery-resolution/${did}${tag === null ? "" : `?tag=${encodeURIComponent(tag)}`}`;
   const asking = state.limits.get(path, async (): Promise<Limit | Absence> => {
     claimQuestion(state, network);
-    const reply = await ask(state, path, { home, network });
+    const reply = await fetchFromHome(state, path, { home, network });
     if (reply === "policy_denied") return { bytesMax: "denied" };
     const answer = typeof reply === "string" ? null : checkResolution(parseJson(reply));
     if (answer === null || isFault(answer)) return "silent";
@@ -441,7 +444,7 @@ function claimQuestion({ rate, now }: HomesState, network: string): void {
 }
 
 /** The guard of outbound requests allows names only by HTTPS, follows no redirect and reads at most 64 KiB. */
-async function ask(
+async function fetchFromHome(
   { egress }: HomesState,
   path: string,
   { home, network }: Pick<Fetching, "home" | "network">,

@@ -58,7 +58,7 @@ const seenKey = (did: Did): string => seenPrefix + did;
 /** So many DIDs are remembered as seen today; more cost a write again. */
 const seenMax = 100_000;
 
-const dayOf = (nowMs: number): string => new Date(nowMs).toISOString().slice(0, 10);
+const isoDay = (nowMs: number): string => new Date(nowMs).toISOString().slice(0, 10);
 
 /** How old the counts may be: each reads every record. */
 const countedMs = 5 * minuteMs;
@@ -91,7 +91,7 @@ export function createMembers({ receipts, keepsDays, log }: MembersParts): Membe
   const seenToday = new Set<Did>();
   const noteSeen = async (did: Did, nowMs: number): Promise<void> => {
     await put({ did, sinceMs: nowMs, invitation: null }, nowMs);
-    if (keepsDays) await receipts.put(seenKey(did), encodeRecord(dayOf(nowMs)), nowMs + keptMs);
+    if (keepsDays) await receipts.put(seenKey(did), encodeRecord(isoDay(nowMs)), nowMs + keptMs);
   };
 
   return {

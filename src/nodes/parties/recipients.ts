@@ -128,13 +128,13 @@ export function withHomes(
       const own = await source.subject(did);
       if (own !== null) return own;
       const found = await homes.find(did, asked ?? { home: null, network: "" });
-      return typeof found === "string" ? null : subjectOf(found);
+      return typeof found === "string" ? null : foreignSubject(found);
     },
   };
 }
 
 /** Policies are not in a proof: the recipient's own nodes apply them. */
-export function subjectOf({ did, document, deactivated, isFresh }: Foreign): Subject {
+export function foreignSubject({ did, document, deactivated, isFresh }: Foreign): Subject {
   return { did, document, deactivated, links: null, life: 0, foreign: { isFresh } };
 }
 
@@ -180,7 +180,7 @@ export function directoryRecipients(url: string, options: DirectoryOptions = {})
     bytesOf: (value: T) => number = () => 512,
   ): Memo<T> =>
     createMemo({
-      load: async (key) => read(await ask(`${base}${path(key)}`, options), key),
+      load: async (key) => read(await fetchFromDirectory(`${base}${path(key)}`, options), key),
       valueMs: (value, key) =>
         value === null || now() < (changing.get(key) ?? 0) ? shortMs : memoMs,
       failureMs: options.failureMs ?? shortMs,
@@ -237,11 +237,11 @@ export function directoryRecipients(url: string, options: DirectoryOptions = {})
 
 type DirectoryReply = { readonly status: number; readonly body: JsonObject };
 
-function unusable(): StoreError {
+function invalidAnswer(): StoreError {
   return new StoreError("unavailable", "the Directory's answer is invalid");
 }
 
-async function ask(url: string, options: DirectoryOptions): Promise<DirectoryReply> {
+async function fetchFromDirectory(url: string, options: DirectoryOptions): Promise<DirectoryReply> {
   const send = options.fetch ?? fetch;
   let status: number;
   let bytes: Uint8Array | "over";
@@ -258,7 +258,7 @@ async function ask(url: string, options: DirectoryOptions): Promise<DirectoryRep
     throw new StoreError("unavailable", "the Directory can't be reached", { cause });
   }
   const body = bytes === "over" ? null : jsonObjectOf(bytes);
-  if (body === null) throw unusable();
+  if (body === null) throw invalidAnswer();
   return { status, body };
 }
 
@@ -272,7 +272,7 @@ function saysAbsent(answer: DirectoryReply): boolean {
 }
 
 function presentBody(answer: DirectoryReply): JsonObject {
-  if (answer.status !== 200) throw unusable();
+  if (answer.status !== 200) throw invalidAnswer();
   return answer.body;
 }
 
@@ -283,7 +283,7 @@ function checked<S extends TSchema>(schema: S): (value: unknown) => Static<S> {
 }
 
 function usable<T>(parsed: T | Fault): T {
-  if (isFault(parsed)) throw unusable();
+  if (isFault(parsed)) throw invalidAnswer();
   return parsed;
 }
 

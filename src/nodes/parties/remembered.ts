@@ -139,7 +139,7 @@ class Memory<T> {
     if (this.options.isChanging(key)) return;
     const known = this.answers.get(key);
     // Every message reads its sender and recipient: the same answer is not measured again.
-    if (known !== undefined && isSame(known.value, value)) known.seenAtMs = seenAtMs;
+    if (known !== undefined && isSameValue(known.value, value)) known.seenAtMs = seenAtMs;
     else this.answers.set(key, { value, bytes: this.options.bytesOf(value), seenAtMs });
   }
 
@@ -155,7 +155,7 @@ class Memory<T> {
 }
 
 /** The ledger answers the same record object until the record changes. */
-function isSame(before: unknown, now: unknown): boolean {
+function isSameValue(before: unknown, now: unknown): boolean {
   if (before === now) return true;
   if (typeof before !== "object" || typeof now !== "object" || before === null || now === null)
     return false;

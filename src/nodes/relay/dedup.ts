@@ -87,7 +87,12 @@ async function deliverUnlessKnown(
   // A Cache elsewhere has the id already: of another node, which may have sent other content a moment ago.
   const other = isRepeated(result) ? await recordOf(dedup, key, nowMs) : null;
   if (other !== null && !repeats(content, other)) return otherContent;
-  await remember(dedup, key, { ...content, result: result.success ? result : null }, untilMs());
+  await rememberDelivery(
+    dedup,
+    key,
+    { ...content, result: result.success ? result : null },
+    untilMs(),
+  );
   return result;
 }
 
@@ -111,7 +116,7 @@ const recordOf = ({ receipts }: Dedup, key: string, nowMs: number) =>
   readRecord<DeliveryRecord>(receipts, key, nowMs);
 
 /** What was delivered stays delivered, even when it can't be remembered. */
-async function remember(
+async function rememberDelivery(
   { receipts, log }: Dedup,
   key: string,
   record: DeliveryRecord,

@@ -108,7 +108,9 @@ async function makeAttempt(
   attempt: Attempt,
 ): Promise<AttemptOutcome | "nobody" | Fault> {
   const { channel } = attempt.destination;
-  const over = { live: deliverLive, cache: storeInCache, inbox: post, relay: post }[channel];
+  const over = { live: deliverLive, cache: storeInCache, inbox: postToHost, relay: postToHost }[
+    channel
+  ];
   const startMs = performance.now();
   const made = await over(parts, relayed, attempt);
   if (made === "nobody" || isFault(made)) return made;
@@ -138,7 +140,7 @@ async function deliverLive(
 }
 
 /** To another host. An inbox gets no more than the envelope and its way. */
-async function post(
+async function postToHost(
   parts: DeliveryParts,
   relayed: Relayed,
   attempt: Attempt,
@@ -199,7 +201,7 @@ async function storeInCache(
 ): Promise<Made | Fault> {
   const { localCache, now } = parts;
   if (localCache === null || !isLocal(localCache, attempt.destination))
-    return post(parts, relayed, attempt);
+    return postToHost(parts, relayed, attempt);
   const { client, network, headers } = relayed.call;
   const submitted = {
     client,

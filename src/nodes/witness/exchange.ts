@@ -32,7 +32,7 @@ const askMsMax = 10_000;
 const replyBytesMax = 64 * 1024;
 
 /** GET, or POST of a body. Throws when nothing answers in time, or with too much. */
-export async function ask(url: string, body: Uint8Array | null = null): Promise<Reply> {
+export async function fetchBounded(url: string, body: Uint8Array | null = null): Promise<Reply> {
   const response = await fetch(url, {
     ...(body === null ? {} : { method: "POST", body: body as Uint8Array<ArrayBuffer> }),
     redirect: "error",
@@ -59,7 +59,7 @@ export async function* readBundles(
   for (let at = from; at < to; ) {
     const index = Math.floor(at / tileWidth);
     const width = widthOfTile(0, index, to);
-    const reply = await ask(`${prefix}/tile/${tilePath("entries", index, width)}`);
+    const reply = await fetchBounded(`${prefix}/tile/${tilePath("entries", index, width)}`);
     const entries = reply.status === 200 ? decodeBundle(reply.bytes) : null;
     if (entries?.length !== width)
       throw new Error(`it answers ${reply.status} without the entries from ${at} on`);

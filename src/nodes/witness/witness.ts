@@ -32,7 +32,14 @@ import {
 import type { Logs } from "../../storage/contract.ts";
 import { type Log, onceAMinute } from "../http/log.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
-import { ask, isSigned, type NamedAddress, noteType, readBundles, tileRoutes } from "./exchange.ts";
+import {
+  fetchBounded,
+  isSigned,
+  type NamedAddress,
+  noteType,
+  readBundles,
+  tileRoutes,
+} from "./exchange.ts";
 
 export type WitnessParts = {
   readonly logs: Logs;
@@ -278,7 +285,7 @@ async function consistencyFrom(
       return proveConsistency(read, from, to);
     } catch (error) {
       if (!(error instanceof RangeError) || missing === "") throw error;
-      const reply = await ask(`${url}/tile/${missing}`);
+      const reply = await fetchBounded(`${url}/tile/${missing}`);
       if (reply.status !== 200)
         throw new Error(`it answers ${reply.status} without the tile ${missing}`);
       tiles.set(missing, reply.bytes);

@@ -8,7 +8,7 @@
  * - Every process says now and then how many subjects it has, with a checksum. Who knows others, or misses a number,
  *   asks for all of them, so that whatever was lost is known again some seconds later.
  * - A process that confirms nothing is forgotten until it says hello again. It then learns that it missed messages.
- * Subjects are numbers of 53 bits (`numberOf`). If two subjects share a number, a process without a handler drops the
+ * Subjects are numbers of 53 bits (`subjectNumber`). If two subjects share a number, a process without a handler drops the
  * message.
  */
 import { BoundedMap } from "../../core/std/bounded.ts";
@@ -74,7 +74,7 @@ export const helloMs = 10_000;
 const forgottenAfterMs = 3.5 * helloMs;
 const forgottenMax = 1_000;
 
-function numberOf(subject: string): number {
+function subjectNumber(subject: string): number {
   return Number(Bun.hash.xxHash64(subject) >> 11n);
 }
 
@@ -157,19 +157,19 @@ export class Peers {
   /** Known processes that have subscribed to the subject. */
   following(subject: string): string[] {
     if (this.peers.size === 0) return [];
-    const no = numberOf(subject);
+    const no = subjectNumber(subject);
     return [...this.peers].filter(([, { has }]) => has.has(no)).map(([peer]) => peer);
   }
 
   /** Resolves when every known process has confirmed it, or a second later. */
   follow(subject: string): Promise<void> {
-    const no = numberOf(subject);
+    const no = subjectNumber(subject);
     if (!this.own.add(no)) return this.batch?.announced ?? this.lastAnnounced;
     return this.change(no, this.nextMs());
   }
 
   unfollow(subject: string): void {
-    const no = numberOf(subject);
+    const no = subjectNumber(subject);
     if (this.own.delete(no)) void this.change(no, this.nextMs() + this.times.endsMs);
   }
 

@@ -5,14 +5,14 @@
  * restart, which every node must have. Of an only endpoint it is its last head.
  */
 import { StoreError } from "../../storage/contract.ts";
-import { nameOf } from "./rpc.ts";
+import { endpointName } from "./rpc.ts";
 import {
   type Anchor,
+  asUnusable,
   type ChainHead,
   ChainSession,
   type Common,
   Unusable,
-  unusable,
 } from "./session.ts";
 
 export type EndpointsEvents = {
@@ -63,7 +63,7 @@ export class Connections {
     this.anchorBlock = options.anchor;
     this.nodes = options.settings.endpoints.map((endpoint) => ({
       endpoint,
-      name: nameOf(endpoint),
+      name: endpointName(endpoint),
       session: null,
       reason: null,
       movedMs: 0,
@@ -167,11 +167,11 @@ export class Connections {
         tried();
         return await session.over.promise;
       } catch (error) {
-        session.end(unusable(error));
+        session.end(asUnusable(error));
         throw error;
       }
     } catch (error) {
-      return unusable(error);
+      return asUnusable(error);
     }
   }
 

@@ -194,7 +194,8 @@ export class Endpoints extends Connections {
         number < head.number ? await session.headAt(await session.hashAt(number)) : head;
       const hash = await other.hashAt(common.number);
       // The state that was read of `common` is compared, not what a second request would answer now.
-      if (common.hash !== hash || !isSameState(common, await other.headAt(hash))) return "differs";
+      if (common.hash !== hash || !haveSameFacts(common, await other.headAt(hash)))
+        return "differs";
       return common;
     };
     const about = `block ${head.number} or the operator's account in it; no call ends meanwhile`;
@@ -320,7 +321,7 @@ function silentOf(error: unknown): "silent" {
   throw error;
 }
 
-const isSameState = (a: ChainHead, b: ChainHead): boolean =>
+const haveSameFacts = (a: ChainHead, b: ChainHead): boolean =>
   a.nonce === b.nonce &&
   a.free === b.free &&
   a.timeMs === b.timeMs &&

@@ -193,12 +193,12 @@ function readBounds(own: layouts.PalletShape, differences: string[]): LedgerBoun
 
 function u32Constant({ constants }: layouts.PalletShape, name: string): number | null {
   const bytes = constants.get(name);
-  return bytes?.length === 4 ? Number(numberOf(bytes)) : null;
+  return bytes?.length === 4 ? Number(decodeUnsigned(bytes)) : null;
 }
 
 function blockTimeOf(chain: layouts.ChainShape): number {
   const constant = (pallet: string, name: string) =>
-    Number(numberOf(chain.get(pallet)?.constants.get(name)));
+    Number(decodeUnsigned(chain.get(pallet)?.constants.get(name)));
   const slot = constant("Aura", "SlotDuration") || constant("Babe", "ExpectedBlockTime");
   return slot || 2 * constant("Timestamp", "MinimumPeriod") || layouts.blockTimeMsDefault;
 }
@@ -264,7 +264,7 @@ export const entryKey = (map: layouts.StorageItemName, key: string): Uint8Array 
   entryKeys([map], key)[0] as Uint8Array;
 
 /** An unsigned number; absent is 0. Too few bytes are an invalid answer of the node, not a bug of this program. */
-export function numberOf(bytes: Uint8Array | null | undefined): bigint {
+export function decodeUnsigned(bytes: Uint8Array | null | undefined): bigint {
   if (bytes == null) return 0n;
   if (bytes.length === 0)
     throw new StoreError("corrupt", "the chain has a number that can't be read");
@@ -277,5 +277,8 @@ export function readAccountState(bytes: Uint8Array | null): {
   readonly free: bigint;
 } {
   if (bytes === null) return { nonce: 0, free: 0n };
-  return { nonce: Number(numberOf(bytes.subarray(0, 4))), free: numberOf(bytes.subarray(16, 32)) };
+  return {
+    nonce: Number(decodeUnsigned(bytes.subarray(0, 4))),
+    free: decodeUnsigned(bytes.subarray(16, 32)),
+  };
 }

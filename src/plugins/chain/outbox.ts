@@ -34,7 +34,7 @@ type PlainPending = {
   readonly signed: Omit<Signed, "extrinsic"> & { readonly extrinsic: string };
 };
 
-const bytesOf = (hex: string): Uint8Array => Uint8Array.fromHex(hex.slice(2));
+const bytesOfHex = (hex: string): Uint8Array => Uint8Array.fromHex(hex.slice(2));
 
 /** These commits may use the reserved disk space: a known end must be written. */
 const ofReserve: CommitSize = { kind: "removal", bytes: 64 * 1024 };
@@ -110,14 +110,14 @@ export class ChainOutbox {
 
   private decode(sequence: bigint, bytes: Uint8Array): PendingEntry {
     const { txHash, call: hex, signed } = records.decodeJson<PlainPending>(bytes, "pending call");
-    const [call, submission] = [decodeLedgerCall(bytesOf(hex)), this.submission(txHash)];
+    const [call, submission] = [decodeLedgerCall(bytesOfHex(hex)), this.submission(txHash)];
     if (call === null || submission === null)
       throw new StoreError("corrupt", "the outbox has an unreadable call");
     return {
       sequence,
       call,
       submission,
-      signed: { ...signed, extrinsic: bytesOf(signed.extrinsic) },
+      signed: { ...signed, extrinsic: bytesOfHex(signed.extrinsic) },
     };
   }
 }

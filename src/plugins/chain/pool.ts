@@ -340,13 +340,13 @@ export class SubmissionPool<E extends Entry = Entry> {
     if (entry.isOut && isNext) entry.eligibleSince ??= head.number;
     // By an endpoint that took its nonce back: what no node could include had no chance.
     if (!isNext) entry.eligibleSince = null;
-    return isOver(entry.signed, head) ? this.inspect(entry) : [];
+    return isTooLate(entry.signed, head) ? this.inspect(entry) : [];
   }
 
   /** Its extrinsic can't enter any more. A call that had its chance ends, any other is signed again. */
   private onAbsent(entry: E): PoolAction<E>[] {
     const { head } = this;
-    if (head === null || !isOver(entry.signed, head)) return [];
+    if (head === null || !isTooLate(entry.signed, head)) return [];
     const chance = entry.eligibleSince === null ? 0n : head.number - entry.eligibleSince;
     const wasUsed = isUsed(entry.nonce, head);
     // The era of a call with its own proof is not signed: its bytes are valid again a life later, so only the state
@@ -380,7 +380,7 @@ export class SubmissionPool<E extends Entry = Entry> {
 }
 
 /** Whether no block after the head can hold it. */
-function isOver({ nonce, death }: Signed, head: PoolHead): boolean {
+function isTooLate({ nonce, death }: Signed, head: PoolHead): boolean {
   return head.number + 1n >= death || isUsed(nonce, head);
 }
 

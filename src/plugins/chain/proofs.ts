@@ -51,7 +51,7 @@ import type { OrderedTable } from "../../storage/table.ts";
 import type { OpenSession } from "./connections.ts";
 import type { Endpoints } from "./endpoints.ts";
 import { type BlockPlace, History } from "./history.ts";
-import { entryKey, numberOf } from "./metadata.ts";
+import { decodeUnsigned, entryKey } from "./metadata.ts";
 import { type ChainReader, extrinsicsIn, hasCalls } from "./reader.ts";
 import type { SignedBlock } from "./rpc.ts";
 import { type ChainHead, type Common, Disputed, Unusable } from "./session.ts";
@@ -311,7 +311,7 @@ export class KeyProofs {
     const who = dids.length === 1 ? `${first}` : `${first} or one of ${dids.length - 1} others`;
     const about = `the registration of ${who}; its key proof waits`;
     const found = await this.options.endpoints.values(keys, { hash, about });
-    const values = found.map(numberOf);
+    const values = found.map(decodeUnsigned);
     return new Map(
       dids.map((did, n) => [did, values[2 * n + 1] === 0n ? (values[2 * n] as bigint) : 0n]),
     );

@@ -37,7 +37,7 @@ import {
   isOurs,
   type StorageItemName,
 } from "./layouts.ts";
-import { entryKey, entryKeys, numberOf, type RuntimeMetadata } from "./metadata.ts";
+import { decodeUnsigned, entryKey, entryKeys, type RuntimeMetadata } from "./metadata.ts";
 import type { SignedBlock } from "./rpc.ts";
 import type { ChainHead, ChainSession } from "./session.ts";
 
@@ -250,7 +250,7 @@ async function readFacts(
   const found = new Map<StorageItemName, Uint8Array | null | undefined>(
     maps.map((map, i) => [map, values[i]]),
   );
-  const number = (map: (typeof accountMaps)[number]) => numberOf(found.get(map));
+  const number = (map: (typeof accountMaps)[number]) => decodeUnsigned(found.get(map));
   const record = found.get("Dids") ?? null;
   const byAlias = <T>(from: number, read: (bytes: Uint8Array | null) => T | null): Map<string, T> =>
     new Map(

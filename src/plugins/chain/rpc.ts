@@ -60,7 +60,7 @@ export class NodeRefusal extends Error {
 }
 
 /** The name of an endpoint in logs and answers. */
-export const nameOf = (endpoint: string): string =>
+export const endpointName = (endpoint: string): string =>
   isLight(endpoint) ? endpoint : new URL(endpoint).origin;
 
 /** Far above the largest block, which has 5 MiB of extrinsics in hex, and their events. */

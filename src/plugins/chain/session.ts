@@ -15,7 +15,7 @@ import { blockTimeMsDefault, type OperatorKey } from "./layouts.ts";
 import type { LightClients } from "./light.ts";
 import {
   accountKey,
-  numberOf,
+  decodeUnsigned,
   prefixOf,
   type RuntimeMetadata,
   readAccountState,
@@ -168,7 +168,7 @@ export class ChainSession {
       return session;
     } catch (error) {
       rpc?.close();
-      throw unusable(error);
+      throw asUnusable(error);
     }
   }
 
@@ -250,7 +250,7 @@ export class ChainSession {
   private poll(): void {
     if (this.ended) return;
     this.cancelPoll = this.options.host.after(heartbeatMs(this.options.settings) / 2, async () => {
-      await this.follow().catch((error: unknown) => this.end(unusable(error)));
+      await this.follow().catch((error: unknown) => this.end(asUnusable(error)));
       this.poll();
     });
   }
@@ -297,7 +297,7 @@ export class ChainSession {
       [...names.map(prefixOf), accountKey(key.publicKey)],
       hash,
     );
-    const timeMs = Number(numberOf(now));
+    const timeMs = Number(decodeUnsigned(now));
     if (timeMs > host.nowMs() + clockSkewMs)
       throw new Unusable(
         `the time of its block ${number} is more than 5 minutes ahead of this clock`,
@@ -359,5 +359,5 @@ function checkHash({ hash, number }: Header, asked: string): void {
 /** How many blocks more than its block time allows a chain may have. */
 const leapBlocksMax = 16n;
 
-export const unusable = (error: unknown): Unusable =>
+export const asUnusable = (error: unknown): Unusable =>
   error instanceof Unusable ? error : new Unusable(errorText(error));

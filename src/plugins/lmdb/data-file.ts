@@ -201,7 +201,7 @@ export function lastTransaction(descriptor: number): bigint {
  * signal, and of two states it would take an older one for the last. The node keeps the file longer than its pages
  * (space.ts), so a shorter one is damaged. `null` for a file that is absent or empty, else where its last page ends.
  */
-export function checkFile(path: string): number | null {
+export function checkDataFile(path: string): number | null {
   if (!existsSync(path)) return null;
   const descriptor = readable(path);
   try {
@@ -362,7 +362,7 @@ function checkRecord(table: DatabaseName, key: Buffer, value: Uint8Array): void 
 export async function openChecked(
   path: string,
 ): Promise<{ readonly root: Root; readonly counts: RecordCounts | null }> {
-  checkFile(join(path, dataFile));
+  checkDataFile(join(path, dataFile));
   const root = openRoot(path);
   try {
     return {

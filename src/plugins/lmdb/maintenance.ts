@@ -44,7 +44,7 @@ import { receiptIn } from "../../storage/records.ts";
 import { loadAcks } from "./acks.ts";
 import {
   attempted,
-  checkFile,
+  checkDataFile,
   cutShort,
   type DatabaseName,
   hasFormat,
@@ -130,7 +130,7 @@ async function finishCopy(
 
 /** Opens a file that is not yet in its place. */
 async function verifyCopy(file: string): Promise<VerifiedRecords> {
-  if (checkFile(file) === null) throw cutShort(file);
+  if (checkDataFile(file) === null) throw cutShort(file);
   const root = openRoot(file, { readOnly: true, isFile: true });
   try {
     if (!hasFormat(root, file))
@@ -147,7 +147,7 @@ async function verifyCopy(file: string): Promise<VerifiedRecords> {
  * this process by a signal.
  */
 export async function verifyStore(path: string): Promise<VerifyReport> {
-  const { bytes } = sizeOf(path);
+  const { bytes } = dataFileSize(path);
   try {
     const snapshot = await openSnapshot(path);
     try {
@@ -209,7 +209,7 @@ async function writeAgain(root: Root): Promise<void> {
   }
 }
 
-function sizeOf(path: string): { readonly bytes: number } {
+function dataFileSize(path: string): { readonly bytes: number } {
   const data = join(resolve(path), dataFile);
   if (!existsSync(data)) throw new StoreError("unavailable", `${resolve(path)} has no store`);
   return { bytes: statSync(data).size };
@@ -253,7 +253,7 @@ function setAside(folder: string): string | null {
  */
 export async function compactStore(path: string): Promise<string> {
   const folder = resolve(path);
-  const { bytes: before } = sizeOf(folder);
+  const { bytes: before } = dataFileSize(folder);
   const former = lstatSync(join(folder, dataFile));
   if (former.isSymbolicLink())
     throw new StoreError(
@@ -340,7 +340,7 @@ type Snapshot = {
 /** The state of this moment, whatever a node that has the store open writes meanwhile. */
 async function openSnapshot(folder: string): Promise<Snapshot> {
   const path = resolve(folder);
-  sizeOf(path);
+  dataFileSize(path);
   const data = join(path, dataFile);
   if (checkNow(data) === null) throw cutShort(data);
   const root = openRoot(path, { readOnly: true });
@@ -367,9 +367,9 @@ async function openSnapshot(folder: string): Promise<Snapshot> {
 /** A running node writes the first pages, so that a look may find them torn apart: the next look does not. */
 function checkNow(data: string): number | null {
   try {
-    return checkFile(data);
+    return checkDataFile(data);
   } catch {
-    return checkFile(data);
+    return checkDataFile(data);
   }
 }
 
@@ -399,7 +399,7 @@ export async function* exportRecords(path: string, skipped: Skipped): AsyncGener
       index.rows.isUsed(slot),
     );
     for (const slot of used.sort((a, b) => index.rows.arrival[a]! - index.rows.arrival[b]!)) {
-      const message = messageOf(snapshot, index, slot);
+      const message = messageRecord(snapshot, index, slot);
       if (message === null) skipped(`message ${idText(index.rows.words(slot))} is damaged`);
       else yield message;
     }
@@ -446,7 +446,7 @@ function indexOf({ tables, transaction }: Snapshot, skipped: Skipped): Index {
 
 const noBytes = new Uint8Array(0);
 
-function messageOf(
+function messageRecord(
   snapshot: Snapshot,
   { rows, texts, recipients }: Index,
   slot: number,

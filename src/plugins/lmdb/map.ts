@@ -25,7 +25,7 @@ export function releaseMapOf(file: string): () => void {
 }
 
 function release(path: string, system: SystemCalls): void {
-  for (const line of textOf("/proc/self/maps")?.split("\n") ?? []) {
+  for (const line of readTextOrNull("/proc/self/maps")?.split("\n") ?? []) {
     const [range = "", mode] = line.split(" ");
     if (mode !== "r--s" || !line.endsWith(` ${path}`)) continue;
     const [from = 0, to = 0] = range.split("-").map((hex) => Number.parseInt(hex, 16));
@@ -35,12 +35,12 @@ function release(path: string, system: SystemCalls): void {
 
 /** What of mapped files is in the memory of this process. */
 function mappedBytes(): number | null {
-  const text = textOf("/proc/self/statm");
+  const text = readTextOrNull("/proc/self/statm");
   return text === null ? null : Number(text.split(" ")[2]) * pageBytes;
 }
 
 /** `null` while descriptors are used up. */
-function textOf(path: string): string | null {
+function readTextOrNull(path: string): string | null {
   try {
     return readFileSync(path, "latin1");
   } catch {

@@ -20,7 +20,7 @@ function checksum(key: Uint8Array, content: Uint8Array): bigint {
   return Bun.hash.xxHash3(content) ^ Bun.hash.xxHash3(key);
 }
 
-function viewOf(bytes: Uint8Array): DataView {
+function dataViewOf(bytes: Uint8Array): DataView {
   return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }
 
@@ -28,7 +28,7 @@ function viewOf(bytes: Uint8Array): DataView {
 export function sealed(key: Uint8Array, content: Uint8Array): Uint8Array {
   const bytes = new Uint8Array(sealBytes + content.length);
   bytes[0] = recordVersion;
-  viewOf(bytes).setBigUint64(1, checksum(key, content));
+  dataViewOf(bytes).setBigUint64(1, checksum(key, content));
   bytes.set(content, sealBytes);
   return bytes;
 }
@@ -37,7 +37,7 @@ export function sealed(key: Uint8Array, content: Uint8Array): Uint8Array {
 export function unsealed(key: Uint8Array, record: Uint8Array, what: string): Uint8Array {
   const content = record.subarray(sealBytes);
   const isSealed = record.length >= sealBytes && record[0] === recordVersion;
-  if (isSealed && viewOf(record).getBigUint64(1) === checksum(key, content)) return content;
+  if (isSealed && dataViewOf(record).getBigUint64(1) === checksum(key, content)) return content;
   throw new StoreError("corrupt", `${what} does not match its checksum${howToGoOn}`);
 }
 
@@ -50,7 +50,7 @@ export function orderedKey(number: number): Buffer {
 }
 
 export function orderedNumber(key: Uint8Array): number {
-  const view = viewOf(key);
+  const view = dataViewOf(key);
   return view.getUint32(0) * 2 ** 32 + view.getUint32(4);
 }
 
@@ -73,7 +73,7 @@ type StoredBody = {
  * 2, envelope length 4, id 16, preview, envelope.
  */
 export function writeBody(bytes: Uint8Array, { words, preview, envelope }: StoredBody): void {
-  const view = viewOf(bytes);
+  const view = dataViewOf(bytes);
   view.setUint8(checksumBytes, recordVersion);
   view.setUint16(checksumBytes + 2, preview.length);
   view.setUint32(checksumBytes + 4, envelope.length);
@@ -91,7 +91,7 @@ export type FoundBody = StoredBody & {
 
 /** The body at an offset, or `null` when none lies within the block there. */
 export function bodyAt(block: Uint8Array, offset: number): FoundBody | null {
-  const view = viewOf(block);
+  const view = dataViewOf(block);
   if (offset + headerBytes > block.length) return null;
   const at = offset + checksumBytes;
   const preview = offset + headerBytes;

@@ -142,7 +142,7 @@ export class PostgresMailbox implements Mailbox {
 
   async list(recipient: MailboxKey, page: PageRequest): Promise<Page<HeldMessage> | Fault> {
     const found = await this.page(recipient, page, "envelopes");
-    return isFault(found) ? found : { entries: found.rows.map(messageOf), next: found.next };
+    return isFault(found) ? found : { entries: found.rows.map(heldMessage), next: found.next };
   }
 
   async summary(recipient: MailboxKey, page: PageRequest): Promise<Page<MessageSummary> | Fault> {
@@ -181,7 +181,7 @@ export class PostgresMailbox implements Mailbox {
       "select * from {s}.read($1, string_to_array($2, ',')::uuid[], $3)",
       [recipient, ids.join(","), nowMs],
     );
-    const byId = new Map(rows.map((row) => [row["id"] as Uuid, messageOf(row)]));
+    const byId = new Map(rows.map((row) => [row["id"] as Uuid, heldMessage(row)]));
     return ids.flatMap((id) => byId.get(id) ?? []);
   }
 
@@ -203,7 +203,7 @@ export class PostgresMailbox implements Mailbox {
       nowMs,
     ]);
     if (row === undefined) return { state: "absent" };
-    if (row["state"] === "active") return { state: "active", message: messageOf(row) };
+    if (row["state"] === "active") return { state: "active", message: heldMessage(row) };
     if (row["state"] === "acked") return { state: "acked" };
     const preview = row["preview"] as Uint8Array | null;
     return {
@@ -350,7 +350,7 @@ function outcomesOf(answer: unknown, beyond: readonly (string | null)[]) {
   const outcomes = new Array<StoreOutcome>(beyond.length);
   const stored = { entries: 0, bytes: 0 };
   for (const answered of answer as Answered[]) {
-    outcomes[answered[0]] = outcomeOf(answered, beyond[answered[0]] ?? null);
+    outcomes[answered[0]] = storeOutcome(answered, beyond[answered[0]] ?? null);
     if (answered[1] !== "stored") continue;
     stored.entries++;
     stored.bytes += answered[4] ?? 0;
@@ -360,7 +360,7 @@ function outcomesOf(answer: unknown, beyond: readonly (string | null)[]) {
   return { outcomes, stored };
 }
 
-function outcomeOf(
+function storeOutcome(
   [, outcome, knownUntil, label, , same, author]: Answered,
   beyond: string | null,
 ): StoreOutcome {
@@ -380,7 +380,7 @@ type FoundPage = { readonly rows: readonly SqlRow[]; readonly next: string | nul
 function summaryOf(row: SqlRow): MessageSummary {
   return {
     messageId: row["id"] as Uuid,
-    chunk: chunkOf(row),
+    chunk: chunkOfRow(row),
     expiresAtMs: Number(row["expires_ms"]),
     envelopeBytes: Number(row["size"]),
     labels: (row["labels"] as string[] | null) ?? [],
@@ -388,17 +388,17 @@ function summaryOf(row: SqlRow): MessageSummary {
   };
 }
 
-export function chunkOf(row: SqlRow): Chunk | null {
+export function chunkOfRow(row: SqlRow): Chunk | null {
   const groupId = row["group_id"] as Uuid | null;
   return groupId === null
     ? null
     : { groupId, sequence: Number(row["sequence"]), total: Number(row["total"]) };
 }
 
-function messageOf(row: SqlRow): HeldMessage {
+function heldMessage(row: SqlRow): HeldMessage {
   return {
     messageId: row["id"] as Uuid,
-    chunk: chunkOf(row),
+    chunk: chunkOfRow(row),
     expiresAtMs: Number(row["expires_ms"]),
     envelope: new Uint8Array(row["envelope"] as Uint8Array),
   };

@@ -117,7 +117,7 @@ export class PostgresTable implements SharedTable {
           ? null
           : await this.reads.add({ given: [...keys], bytes: 64 * keys.size, key: "" });
       const fetched = new Fetched(new Map([...keys].map((key) => [key, found?.get(key) ?? null])));
-      const outcome = outcomeOf(() => work(fetched));
+      const outcome = tryWork(() => work(fetched));
       if (fetched.isWhole) return resultOf(outcome) as T;
       for (const key of fetched.wantedKeys) keys.add(key);
     }
@@ -174,7 +174,7 @@ export class PostgresTable implements SharedTable {
       const fetched = new Fetched();
       for (let run = 0; run < runsMax; run++) {
         const changes = new Overlay(fetched);
-        const outcomes = batch.map((change) => outcomeOf(() => changes.attempt(change)));
+        const outcomes = batch.map((change) => tryWork(() => changes.attempt(change)));
         if (fetched.isWhole) {
           written = changes.written;
           await writeAll(query, written);
@@ -196,7 +196,7 @@ const lockQuery = `with locked as materialized (
       pg_advisory_xact_lock(hashtextextended('{s}', 3)))
   select ${clockColumn} from locked`;
 
-function outcomeOf(work: () => unknown): Outcome {
+function tryWork(work: () => unknown): Outcome {
   try {
     return { ok: true, value: work() };
   } catch (error) {
@@ -214,7 +214,7 @@ async function fetchRange(query: Query, { prefix, after, limit }: RangeRequest):
     `select key, value from {s}.ledger where key >= $1 and key > $2 and starts_with(key, $1) order by key limit $3`,
     [prefix, after, limit],
   );
-  return rows.map((row) => [String(row["key"]), bytesOf(row)] as const);
+  return rows.map((row) => [String(row["key"]), valueBytes(row)] as const);
 }
 
 async function fetchKeys(query: Query, keys: readonly string[]): Promise<Map<string, Uint8Array>> {
@@ -224,10 +224,10 @@ async function fetchKeys(query: Query, keys: readonly string[]): Promise<Map<str
     "select l.key, l.value from {s}.ledger l where l.key = any (array(select json_array_elements_text($1::text::json)))",
     [JSON.stringify(possible)],
   );
-  return new Map(rows.map((row) => [String(row["key"]), bytesOf(row)]));
+  return new Map(rows.map((row) => [String(row["key"]), valueBytes(row)]));
 }
 
-function bytesOf(row: SqlRow): Uint8Array {
+function valueBytes(row: SqlRow): Uint8Array {
   const value = row["value"];
   if (!(value instanceof Uint8Array))
     throw new StoreError("corrupt", `a ledger record has an unexpected value: ${errorText(value)}`);

@@ -90,7 +90,7 @@ export class Servers {
 
   /** A connection to the server to use. Throws where none is reachable that takes writes. */
   async connect(onBreak: () => void): Promise<{ readonly client: SQL; readonly timeline: number }> {
-    const client = clientOf(await this.urlOfPrimary(lookTogetherMs), this.settings, onBreak);
+    const client = sqlClient(await this.urlOfPrimary(lookTogetherMs), this.settings, onBreak);
     try {
       const { timeline } = await this.look(client);
       return { client, timeline };
@@ -118,7 +118,7 @@ export class Servers {
     let failure: unknown;
     const asking = Promise.all(
       this.settings.urls.map(async (url) => {
-        const client = clientOf(url, this.settings);
+        const client = sqlClient(url, this.settings);
         try {
           found.push({ url, timeline: (await this.look(client)).timeline });
         } catch (error) {
@@ -136,7 +136,7 @@ export class Servers {
 
   /** Throws where the server takes no writes or is an old one. */
   private async look(client: SQL): Promise<Primary> {
-    const row = await rowOf(client, primaryQuery);
+    const row = await firstRow(client, primaryQuery);
     if (row?.["standby"] !== false || row["ro"] !== "off")
       throw new Error("the server takes no writes");
     const found: Primary = {
@@ -192,7 +192,7 @@ export class Servers {
 
   private findStandby(): Promise<SQL> {
     const opened = this.settings.urls.map(async (url) => {
-      const client = clientOf(url, this.settings);
+      const client = sqlClient(url, this.settings);
       if (await this.isWholeStandby(client).catch(() => false)) return client;
       client.close({ timeout: 0 }).catch(() => {});
       throw new Error("not a standby that has replayed all");
@@ -201,7 +201,7 @@ export class Servers {
   }
 
   private async isWholeStandby(client: SQL): Promise<boolean> {
-    const row = await rowOf(client, standbyQuery);
+    const row = await firstRow(client, standbyQuery);
     return row?.["whole"] === true && row["system"] === this.primary?.system;
   }
 }
@@ -209,13 +209,13 @@ export class Servers {
 const standbyQuery = `select (select system_identifier::text from pg_control_system()) as system,
   pg_is_in_recovery() and pg_last_wal_receive_lsn() = pg_last_wal_replay_lsn() as whole`;
 
-async function rowOf(client: SQL, text: string): Promise<SqlRow | undefined> {
+async function firstRow(client: SQL, text: string): Promise<SqlRow | undefined> {
   const rows = await withDeadline<unknown>(client.unsafe(text), connectMsMax);
   if (rows === late) throw new Error("the server does not answer");
   return (rows as SqlRow[])[0];
 }
 
-function clientOf(url: string, settings: SqlPoolSettings, onclose = () => {}): SQL {
+function sqlClient(url: string, settings: SqlPoolSettings, onclose = () => {}): SQL {
   const { password, ca, statement_timeout_ms } = settings;
   const timeout = String(statement_timeout_ms);
   return new SQL({

@@ -21,7 +21,7 @@ import { openPostgresReceipts, openPostgresReplay, PostgresTable } from "./recor
 import { allPlaces, checkSchema, Expiry, migrateSchema, SchemaProblem } from "./schema.ts";
 import type { SqlPoolSettings } from "./servers.ts";
 import { StoreTotals } from "./totals.ts";
-import { contextOf, watchDatabases } from "./watch.ts";
+import { watchContext, watchDatabases } from "./watch.ts";
 
 /** Tests give shorter times, and benchmarks other batches. */
 type PostgresTestSettings = {
@@ -141,7 +141,7 @@ export async function openPostgres(
 ): Promise<Store> {
   const ones = shardOptions(options);
   const pools = await Promise.all(
-    ones.map(([name, one]) => openPool(one, contextOf(name, one, environment))),
+    ones.map(([name, one]) => openPool(one, watchContext(name, one, environment))),
   );
   const unwatch = watchDatabases(
     ones.map(([name], n) => [name, pools[n]!] as const),

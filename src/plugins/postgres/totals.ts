@@ -1,7 +1,7 @@
 /** Sums of the whole store: of its databases, for the quota and the statistics, and of labels that are counted over all. */
 import { withDeadline } from "../../core/std/bounded.ts";
 import { type MailboxStats, StoreError } from "../../storage/contract.ts";
-import { isOver, nothingHeld } from "../../storage/mailbox-rules.ts";
+import { exceedsBounds, nothingHeld } from "../../storage/mailbox-rules.ts";
 import type { MailboxShare } from "../../storage/quota.ts";
 import type { Pool } from "./pool.ts";
 
@@ -88,14 +88,14 @@ export class StoreTotals {
     { bytes, nowMs }: { bytes: number; nowMs: number },
   ) {
     const { entriesMax, bytesMax } = share;
-    if (!isOver(all, bytes, entriesMax, bytesMax)) return false;
+    if (!exceedsBounds(all, bytes, entriesMax, bytesMax)) return false;
     const { scan } = this;
     const isExact = this.ageMsMax === 0;
     const ageMsMax = isExact ? 0 : Math.max(this.ageMsMax * scanAgeFactor, scan.tookMs / scanPart);
     if (performance.now() - scan.endedAtMs >= ageMsMax) scan.running ??= this.scanAll(nowMs);
     if (isExact) await scan.running;
     const own = sumOf(this.labels.map((held) => held.get(share.label) ?? nothingHeld));
-    return isOver(own, bytes, entriesMax, bytesMax);
+    return exceedsBounds(own, bytes, entriesMax, bytesMax);
   }
 
   private async scanAll(nowMs: number): Promise<void> {

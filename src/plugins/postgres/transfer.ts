@@ -7,9 +7,9 @@ import {
   StoreError,
   type StoreRecord,
 } from "../../storage/contract.ts";
-import { digestOf, storedAtOf } from "../../storage/mailbox-rules.ts";
+import { shortDigest, storedAtOf } from "../../storage/mailbox-rules.ts";
 import { SqlConnection } from "./connection.ts";
-import { chunkOf } from "./mailbox.ts";
+import { chunkOfRow } from "./mailbox.ts";
 import type { Pool } from "./pool.ts";
 import type { PostgresOptions } from "./postgres.ts";
 import { Pulse } from "./pulse.ts";
@@ -19,7 +19,7 @@ import { Servers, type SqlPoolSettings, type SqlRow } from "./servers.ts";
 import { openPool, settingsOf, shardOptions, shardsOf } from "./store.ts";
 
 const nothing = new Uint8Array(0);
-const bytesOf = (value: unknown): Uint8Array => new Uint8Array(value as Uint8Array);
+const columnBytes = (value: unknown): Uint8Array => new Uint8Array(value as Uint8Array);
 
 // ---------------------------------------------------------------------------------------------------- reading
 
@@ -32,13 +32,13 @@ type TableExport = readonly [sql: string, record: (row: SqlRow) => StoreRecord];
 const tablesAt = (nowMs: number): readonly TableExport[] => [
   [
     "select * from {s}.ledger",
-    ({ key, value }) => ({ kind: "ledger", key: String(key), value: bytesOf(value) }),
+    ({ key, value }) => ({ kind: "ledger", key: String(key), value: columnBytes(value) }),
   ],
   [
     "select * from {s}.claim",
     ({ tag, until_ms }) => ({
       kind: "claim",
-      tag: textOfTag(bytesOf(tag)),
+      tag: textOfTag(columnBytes(tag)),
       untilMs: Number(until_ms),
     }),
   ],
@@ -46,8 +46,8 @@ const tablesAt = (nowMs: number): readonly TableExport[] => [
     "select * from {s}.receipt",
     ({ key, value, until_ms }) => ({
       kind: "receipt",
-      key: textOfRow(bytesOf(key)),
-      value: bytesOf(value),
+      key: textOfRow(columnBytes(key)),
+      value: columnBytes(value),
       untilMs: Number(until_ms),
     }),
   ],
@@ -55,20 +55,20 @@ const tablesAt = (nowMs: number): readonly TableExport[] => [
     `select b.key as box, h.*, k.kept_ms, k.preview from {s}.held h join {s}.mailbox b on b.no = h.mailbox_no
      left join {s}.kept k on k.mailbox_no = h.mailbox_no and k.id = h.id and k.expires_ms = h.expires_ms
      order by h.mailbox_no, h.arrival`,
-    (row) => messageOf(row, Number(row["expires_ms"]) > nowMs ? "active" : "kept"),
+    (row) => messageRecord(row, Number(row["expires_ms"]) > nowMs ? "active" : "kept"),
   ],
   [
     "select b.key as box, a.* from {s}.acked a join {s}.mailbox b on b.no = a.mailbox_no",
-    (row) => messageOf(row, "acked"),
+    (row) => messageRecord(row, "acked"),
   ],
   [
     `select b.key as box, k.* from {s}.kept k join {s}.mailbox b on b.no = k.mailbox_no where not exists (
        select 1 from {s}.held h where h.mailbox_no = k.mailbox_no and h.id = k.id and h.expires_ms = k.expires_ms)`,
-    (row) => messageOf(row, "kept"),
+    (row) => messageRecord(row, "kept"),
   ],
 ];
 
-function messageOf(row: SqlRow, state: "active" | "acked" | "kept"): StoreRecord {
+function messageRecord(row: SqlRow, state: "active" | "acked" | "kept"): StoreRecord {
   const expiresAtMs = Number(row["expires_ms"]);
   const [keptMs, preview] = [row["kept_ms"], row["preview"]];
   const isKept = keptMs !== null && keptMs !== undefined;
@@ -76,7 +76,7 @@ function messageOf(row: SqlRow, state: "active" | "acked" | "kept"): StoreRecord
   const entry: MailboxEntry = {
     recipient: String(row["box"]) as MailboxKey,
     messageId: String(row["id"]) as Uuid,
-    chunk: "group_id" in row ? chunkOf(row) : null,
+    chunk: "group_id" in row ? chunkOfRow(row) : null,
     // Not known of what is no longer there.
     storedAtMs: arrival === undefined ? 0 : storedAtOf(Number(arrival), expiresAtMs),
     expiresAtMs,
@@ -86,11 +86,11 @@ function messageOf(row: SqlRow, state: "active" | "acked" | "kept"): StoreRecord
         ? "TombstoneReference"
         : "KeepHeaderPreview",
     keptUntilMs: isKept ? Number(keptMs) : expiresAtMs,
-    headerPreview: isKept && preview !== null ? bytesOf(preview) : null,
+    headerPreview: isKept && preview !== null ? columnBytes(preview) : null,
     labels: (row["labels"] as string[] | null | undefined) ?? [],
-    envelope: state === "active" ? bytesOf(row["envelope"]) : nothing,
+    envelope: state === "active" ? columnBytes(row["envelope"]) : nothing,
     // What remains after the expiry has none, and its id is free.
-    digest: "digest" in row ? bytesOf(row["digest"]) : digestOf(nothing),
+    digest: "digest" in row ? columnBytes(row["digest"]) : shortDigest(nothing),
   };
   return { kind: "message", state, entry };
 }

@@ -15,7 +15,7 @@ const timelineSubject = "postgres.timeline";
 const announceMs = 5 * secondMs;
 
 /** What the pool of one database does with each look at its primary. */
-export function contextOf(
+export function watchContext(
   database: string,
   { urls }: Pick<PostgresOptions, "urls">,
   { now, log: logOf, bus }: Pick<StoreEnvironment, "now" | "log" | "bus">,

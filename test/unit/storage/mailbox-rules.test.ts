@@ -4,7 +4,7 @@ import fc from "fast-check";
 import { isFault } from "../../../src/core/fault.ts";
 import {
   encodeCursor,
-  isOver,
+  exceedsBounds,
   nextArrival,
   PageFill,
   parseCursor,
@@ -53,7 +53,7 @@ describe("cursors", () => {
 
 test("an entry that fills a bound is within it, and one more or one byte more is over", () => {
   const held = { entries: 9, bytes: 90 };
-  expect(isOver(held, 10, 10, 100)).toBe(false);
-  expect(isOver(held, 11, 10, 100)).toBe(true);
-  expect(isOver({ ...held, entries: 10 }, 10, 10, 100)).toBe(true);
+  expect(exceedsBounds(held, 10, 10, 100)).toBe(false);
+  expect(exceedsBounds(held, 11, 10, 100)).toBe(true);
+  expect(exceedsBounds({ ...held, entries: 10 }, 10, 10, 100)).toBe(true);
 });

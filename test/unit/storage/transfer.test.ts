@@ -1,7 +1,7 @@
 /** Which records an import takes: what has ended by then is left out and counted. */
 import { expect, test } from "bun:test";
 import type { StoreRecord } from "../../../src/storage/contract.ts";
-import { encodeRecord, importRecords, parseRecord } from "../../../src/storage/transfer.ts";
+import { encodeExportLine, importRecords, parseRecord } from "../../../src/storage/transfer.ts";
 import {
   alice,
   bob,
@@ -122,7 +122,7 @@ test("of an acknowledged id, its author and the digest of its envelope are impor
   const labels = ["via:1", "from:a"];
   const before = entry(1, { expiresAtMs: 20_000, keptUntilMs: 20_000, labels });
   const without = { ...before, envelope: new Uint8Array(0) };
-  const line = encodeRecord({ kind: "message", state: "acked", entry: without });
+  const line = encodeExportLine({ kind: "message", state: "acked", entry: without });
   const record = parseRecord(line) as StoreRecord;
   await importRecords({ import: (fill) => fill(target) }, each([record]), nowMs);
   const known = { expiresAtMs: 20_000, author: "from:a" };

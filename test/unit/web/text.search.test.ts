@@ -1,6 +1,6 @@
 /** Which letters the app's search takes for the same. */
 import { expect, test } from "bun:test";
-import { folded, isSought, placeOf } from "../../../src/web/text.ts";
+import { folded, isSought, originalIndex } from "../../../src/web/text.ts";
 
 test.each([
   ["cafe\u0301 tomorrow", "caf\u00e9", true],
@@ -26,6 +26,6 @@ test("one letter is enough where a script has thousands", () => {
 });
 
 test("the place of what was found is that in the text as it was written", () => {
-  expect(placeOf("ﬁrst ﬁnal", folded("FINAL"))).toBe(5);
-  expect(placeOf("no", "yes")).toBe(-1);
+  expect(originalIndex("ﬁrst ﬁnal", folded("FINAL"))).toBe(5);
+  expect(originalIndex("no", "yes")).toBe(-1);
 });

@@ -77,7 +77,7 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
       if (known !== undefined) known.count++;
       else {
         const subscription = bus.subscribe(subjects.offer(did), (message) =>
-          answer(message, { id, did, local, bus }),
+          deliverForPeer(message, { id, did, local, bus }),
         );
         listening.set(did, { count: 1, subscription });
       }
@@ -95,7 +95,7 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
       const name = crypto.randomUUID();
       const offer = { bytes, isFetched: false };
       offered.set(name, offer);
-      const ask = async (): Promise<LiveOutcome> => {
+      const askPeer = async (): Promise<LiveOutcome> => {
         const startMs = performance.now();
         const message = utf8(JSON.stringify({ from: id, name, timeoutMs }));
         const answered = await bus.request(
@@ -107,7 +107,7 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
         if (performance.now() - startMs >= timeoutMs) return "silent";
         return offer.isFetched ? "gone" : "nobody";
       };
-      return { outcome: ask(), withdraw: () => offered.delete(name) };
+      return { outcome: askPeer(), withdraw: () => offered.delete(name) };
     },
     nextJoinCount: (): number => ++joinCount,
     async join(target: SessionTarget, joinCount: number, msMax: number): Promise<void> {
@@ -138,7 +138,7 @@ type Answering = {
   readonly bus: Bus;
 };
 
-async function answer(
+async function deliverForPeer(
   message: Uint8Array,
   { id, did, local, bus }: Answering,
 ): Promise<Uint8Array | undefined> {

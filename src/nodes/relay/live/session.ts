@@ -206,7 +206,7 @@ function socketEvents(
     perMessageDeflate: false,
     open: (socket) => opened(registry, socket),
     message: (socket, frame) =>
-      socket.data.state === "live" ? reply(socket, frame) : prove(registry, socket, frame),
+      socket.data.state === "live" ? reply(socket, frame) : proveSession(registry, socket, frame),
     close: (socket) => {
       networks.give(socket.data.client);
       forget(registry, socket);
@@ -299,7 +299,7 @@ function opened(registry: Sessions, socket: SessionWebSocket): void {
     return;
   }
   if (socket.data.permit !== null) {
-    join(registry, socket);
+    beginJoin(registry, socket);
     return;
   }
   registry.unproven.add(socket);
@@ -310,7 +310,7 @@ function opened(registry: Sessions, socket: SessionWebSocket): void {
 }
 
 /** The first frame. A second one before the first has been verified ends the connection. */
-async function prove(
+async function proveSession(
   registry: Sessions,
   socket: SessionWebSocket,
   frame: string | Uint8Array,
@@ -336,7 +336,7 @@ async function prove(
     return;
   }
   session.permit = permit;
-  join(registry, socket);
+  beginJoin(registry, socket);
 }
 
 function closeCodeOf(refusal: Fault): number {
@@ -346,7 +346,7 @@ function closeCodeOf(refusal: Fault): number {
 }
 
 /** Joins without being awaited; whatever goes wrong ends this session alone. */
-function join(registry: Sessions, socket: SessionWebSocket): void {
+function beginJoin(registry: Sessions, socket: SessionWebSocket): void {
   joinSession(registry, socket).catch((error: unknown) => {
     registry.log("error", "a live session could not join", { error: String(error) });
     forget(registry, socket);

@@ -1,7 +1,7 @@
 /** What of a bundle of statements is taken in: its form and its bounds. */
 import { expect, test } from "bun:test";
 import { membersMax, parseBundle, renderBundle } from "../../../../src/client/groups/bundles.ts";
-import { changed, emptyGroup } from "../../../../src/client/groups/statements.ts";
+import { emptyGroup, withChange } from "../../../../src/client/groups/statements.ts";
 import { identityOf } from "../../../support/identity.ts";
 
 const nowMs = 1_790_000_000_000;
@@ -9,7 +9,7 @@ const people = Array.from({ length: membersMax + 1 }, (_, n) => identityOf(`memb
 const maker = people[0] ?? identityOf("maker").did;
 const bundleOf = (members: number) => {
   const add = people.slice(0, members);
-  const statement = changed(emptyGroup(maker, "n"), { name: "Hiking", add }, nowMs);
+  const statement = withChange(emptyGroup(maker, "n"), { name: "Hiking", add }, nowMs);
   const signed = { statement, key: "aa".repeat(32), signature: "" };
   const bundle = { statements: [signed], leavings: [], handOvers: [] };
   return { id: statement.id, json: JSON.parse(JSON.stringify(renderBundle(bundle))) };

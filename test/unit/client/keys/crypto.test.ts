@@ -7,7 +7,7 @@ import { ed25519, x25519 } from "@noble/curves/ed25519.js";
 import {
   ed25519PublicKey,
   signEd25519,
-  verifyEd25519,
+  verifySignature,
   x25519PublicKey,
   x25519SharedSecret,
 } from "../../../../src/client/keys/crypto.ts";
@@ -54,7 +54,7 @@ describe("the curves of the SDK", () => {
         Uint8Array,
       ];
       const expected = isAdmissibleKey(k) && verifyAtNode(s, m, k);
-      expect([name, await verifyEd25519(s, m, k)]).toEqual([name, expected]);
+      expect([name, await verifySignature(s, m, k)]).toEqual([name, expected]);
       if (isAdmissibleKey(k))
         expect([name, await curvesInJavaScript.verify(s, m, k)]).toEqual([name, expected]);
     }

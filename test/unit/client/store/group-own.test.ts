@@ -8,7 +8,6 @@ import {
   type SignedStatement,
 } from "../../../../src/client/groups/bundles.ts";
 import {
-  changed,
   emptyGroup,
   type GroupState,
   handOverText,
@@ -16,6 +15,7 @@ import {
   membersOf,
   statementText,
   successorOf,
+  withChange,
 } from "../../../../src/client/groups/statements.ts";
 import { ed25519PublicKey, signEd25519 } from "../../../../src/client/keys/crypto.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
@@ -51,7 +51,11 @@ async function handedOver({ id, nonce }: GroupState, byte = 5): Promise<SignedHa
   return { ...one, ...(await signed(handOverText(one), byte)) };
 }
 
-const begun = changed(emptyGroup(maker, "n"), { name: "Hiking", add: [maker, own, next] }, nowMs);
+const begun = withChange(
+  emptyGroup(maker, "n"),
+  { name: "Hiking", add: [maker, own, next] },
+  nowMs,
+);
 const joined = begun.members[own]?.[1] ?? 0;
 const rowOf = (state: GroupState, statements: readonly SignedStatement[]): GroupRow => ({
   ...newRow(state),
@@ -99,7 +103,7 @@ test("what can't be looked up waits, counts once it can, and ends after thirty d
   at.isAway = false;
   await talk.hearWaiting();
   expect(await factsNow()).toEqual(hiking);
-  const foreign = changed(begun, { name: "Foreign" }, nowMs + 5_000);
+  const foreign = withChange(begun, { name: "Foreign" }, nowMs + 5_000);
   await groups.take(rowOf(foreign, [await stated(foreign, 9)]));
   expect(await factsNow()).toEqual({ ...hiking, owed: 1 });
   at.nowMs += 30 * dayMs;
@@ -127,7 +131,7 @@ test("what an earlier key has signed waits, and its signer is asked once a day",
 test("nothing of a state counts that isn't signed, and no way that no hand-over leads", async () => {
   const { groups, talk, factsNow, table } = await device();
   await groups.take(rowOf(begun, [await stated(begun)]));
-  const stolen = changed(begun, { name: "Stolen", add: [mallory] }, nowMs + 5_000);
+  const stolen = withChange(begun, { name: "Stolen", add: [mallory] }, nowMs + 5_000);
   await groups.take(rowOf(stolen, [await stated(begun)]));
   await groups.take({ ...rowOf(stolen, []), joined: Number.MAX_SAFE_INTEGER });
   await groups.take(rowOf({ ...stolen, id: "another" }, []));
@@ -179,10 +183,10 @@ for (const [what, edit] of [
   test(`what waits says of no later invitation that this identity has ${what}`, async () => {
     const { at, table, groups, talk, factsNow } = await device();
     await groups.take(rowOf(begun, [await stated(begun)]));
-    const foreign = await stated(changed(begun, { name: "Foreign" }, nowMs + 1_000), 9);
+    const foreign = await stated(withChange(begun, { name: "Foreign" }, nowMs + 1_000), 9);
     await groups.take({ ...rowOf(begun, [foreign]), ...edit });
-    const out = changed(begun, { remove: [own] }, nowMs + 2_000);
-    const again = changed(out, { add: [own] }, nowMs + 4_000);
+    const out = withChange(begun, { remove: [own] }, nowMs + 2_000);
+    const again = withChange(out, { add: [own] }, nowMs + 4_000);
     at.nowMs += 5_000;
     for (const said of [out, again])
       await groups.take({ ...rowOf(said, [await stated(said)]), joined: 0 });
@@ -226,7 +230,7 @@ test("each signer is looked up once a look, however much of what waits names the
 
 test("what an earlier version kept unsigned goes where a statement by the key in force is there", async () => {
   const { at, table, talk, shown, factsNow } = await device();
-  const stolen = changed(begun, { add: [mallory] }, nowMs + 5_000);
+  const stolen = withChange(begun, { add: [mallory] }, nowMs + 5_000);
   const { isSigned: _, ...before } = rowOf(stolen, [await stated(begun)]);
   const members = async () => membersOf((await groupAt(table, begun.id))?.state as GroupState);
   const put = () => table.change((batch) => putGroup(table, batch, before));

@@ -12,7 +12,6 @@ import {
   upgradeRow,
 } from "../../../../src/client/groups/bundles.ts";
 import {
-  changed,
   emptyGroup,
   type GroupState,
   isIn,
@@ -20,6 +19,7 @@ import {
   outOnly,
   statementText,
   successorOf,
+  withChange,
 } from "../../../../src/client/groups/statements.ts";
 import { ed25519PublicKey, signEd25519 } from "../../../../src/client/keys/crypto.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
@@ -50,7 +50,7 @@ const [admin, own, other] = [
 const nowMs = 1_790_000_000_000;
 const open = () => Table.open(memoryStore(), new Uint8Array(32).fill(7));
 const begun = (maker: Did, nonce: string, members: readonly Did[]): GroupState =>
-  changed(emptyGroup(maker, nonce), { name: "Hiking", add: members }, nowMs);
+  withChange(emptyGroup(maker, nonce), { name: "Hiking", add: members }, nowMs);
 const signed = (statement: GroupState): SignedStatement => {
   return { statement, key: "aa".repeat(32), signature: "" };
 };
@@ -73,13 +73,13 @@ test("a known maker's group is joined at once, a stranger's asks, and who was ta
     return row === null ? null : factsOf(row, own);
   };
   expect(await facts()).toMatchObject({ admin, name: "Hiking", standing: "joined" });
-  const later = changed(state, { name: "Climbing" }, nowMs + 5_000);
+  const later = withChange(state, { name: "Climbing" }, nowMs + 5_000);
   await hearing(table, saying(later), true);
   expect(await facts()).toMatchObject({ name: "Climbing", standing: "joined" });
-  const without = changed(later, { remove: [own] }, nowMs + 9_000);
+  const without = withChange(later, { remove: [own] }, nowMs + 9_000);
   await hearing(table, saying({ ...later, ...outOnly(without, own) }), true);
   expect(await facts()).toMatchObject({ name: "Climbing", standing: "out" });
-  await hearing(table, saying(changed(without, { add: [own] }, nowMs + 20_000)), true);
+  await hearing(table, saying(withChange(without, { add: [own] }, nowMs + 20_000)), true);
   expect(await facts()).toMatchObject({ standing: "asked" });
   const strange = begun(other, "n", [other, own]);
   await hearing(table, saying(strange), false);
@@ -114,7 +114,7 @@ test("the first hand-over that is followed holds, a second one is shown, and one
   await hearing(table, naming(own, true), true);
   expect(factsOf(await rowAt(), own)).toMatchObject({ ...facts, second: own });
   // What the former admin says of it counts for nothing.
-  await hearing(table, saying(changed(state, { remove: [other] }, nowMs + 9_000)), true);
+  await hearing(table, saying(withChange(state, { remove: [other] }, nowMs + 9_000)), true);
   expect(factsOf(await rowAt(), own)).toMatchObject({ ...facts, second: own });
 });
 
@@ -131,8 +131,8 @@ test("what can't be judged waits, and a leaving waits for what put its member in
   const table = await open();
   const state = begun(admin, "n", [admin, own]);
   await hearing(table, saying(state), true);
-  const ahead = changed(state, { name: "Later" }, nowMs + 3 * 86_400_000);
-  const unknown = changed(state, { name: "By another key" }, nowMs + 4_000);
+  const ahead = withChange(state, { name: "Later" }, nowMs + 3 * 86_400_000);
+  const unknown = withChange(state, { name: "By another key" }, nowMs + 4_000);
   const leaving = { id: state.id, did: other, version: 9, key: "", signature: "" };
   await hearing(table, saying(ahead), true);
   await hearing(table, saying(unknown, "unknown"), true);
@@ -160,18 +160,18 @@ test("a leaving of a version that no clock has reached waits, and keeps nobody f
   await hearing(table, { ...saying(state), leavings: [{ one, by: "in_force" }] }, true);
   const members = async () => membersOf((await groupAt(table, state.id))?.state as GroupState);
   expect(await members()).toEqual(membersOf(state));
-  const gone = changed(state, { remove: [other] }, nowMs + 2_000);
+  const gone = withChange(state, { remove: [other] }, nowMs + 2_000);
   await hearing(table, saying(gone), true);
-  await hearing(table, saying(changed(gone, { add: [other] }, nowMs + 4_000)), true);
+  await hearing(table, saying(withChange(gone, { add: [other] }, nowMs + 4_000)), true);
   expect(await members()).toEqual(membersOf(state));
 });
 
 test("own devices come to the same whoever speaks first, keep a removal, and one whose change has lost is told", () => {
   const state = begun(own, "n", [own, admin, other]);
   const row: GroupRow = { ...newRow(state), root: "r1", joined: 1 };
-  const removal = changed(state, { remove: [other] }, nowMs + 1_000);
-  const naming = changed(state, { name: "Mine" }, nowMs + 2_000);
-  const again = changed(state, { name: "Theirs" }, nowMs + 3_000);
+  const removal = withChange(state, { remove: [other] }, nowMs + 1_000);
+  const naming = withChange(state, { name: "Mine" }, nowMs + 2_000);
+  const again = withChange(state, { name: "Theirs" }, nowMs + 3_000);
   const phone = { ...row, state: removal, was: { [other]: state.members[other]?.[1] ?? 0 } };
   const tablet = { ...row, state: naming, was: { "": state.name[1] } };
   const by = { own, root: "r1" };
@@ -194,7 +194,7 @@ test("own devices come to the same whoever speaks first, keep a removal, and one
 
 test("under new keys the state of the device that made them is the beginning, and what an earlier key said is healed", () => {
   const state = begun(own, "n", [own, admin]);
-  const thief = changed(state, { name: "Stolen", add: [other] }, nowMs + 5_000);
+  const thief = withChange(state, { name: "Stolen", add: [other] }, nowMs + 5_000);
   const held: GroupRow = { ...newRow(thief), root: "r1", joined: 1 };
   const given: GroupRow = { ...newRow(state), root: "r2", joined: 1 };
   for (const merged of [
@@ -225,7 +225,7 @@ test("a group of the version before goes on with its members, and who was in it 
   const upgraded = upgradeRow(before, [other, own]);
   expect(upgraded.state.members[other]).toEqual(["out", 7]);
   // The maker's next statement goes on from there.
-  await hearing(table, saying(changed(upgraded.state, { name: "After" }, nowMs)), true);
+  await hearing(table, saying(withChange(upgraded.state, { name: "After" }, nowMs)), true);
   expect(factsOf((await groupAt(table, id)) as GroupRow, own).name).toBe("After");
 });
 
@@ -292,15 +292,15 @@ test("a statement by a key that the record does not show so far waits, counts on
   const nameNow = async () => (await groupAt(table, state.id))?.state.name[0];
   await said(state, first);
   const next = new Uint8Array(32).fill(9);
-  await said(changed(state, { name: "Later" }, nowMs + 5_000), next);
+  await said(withChange(state, { name: "Later" }, nowMs + 5_000), next);
   await talk.hearWaiting();
   expect(await nameNow()).toBe("Hiking");
   roots.push(await ed25519PublicKey(next));
   await talk.hearWaiting();
   expect(await nameNow()).toBe("Later");
   // By the key before nothing counts, and by one that never is in the record it waits for two days.
-  await said(changed(state, { name: "Stolen" }, nowMs + 9_000), first);
-  await said(changed(state, { name: "Foreign" }, nowMs + 9_000), new Uint8Array(32).fill(8));
+  await said(withChange(state, { name: "Stolen" }, nowMs + 9_000), first);
+  await said(withChange(state, { name: "Foreign" }, nowMs + 9_000), new Uint8Array(32).fill(8));
   at.nowMs += 2 * 86_400_000;
   await talk.hearWaiting();
   expect([await nameNow(), (await groupAt(table, state.id))?.waiting]).toEqual(["Later", []]);
@@ -311,7 +311,7 @@ test("a member who shows another state is answered once an hour, since what was 
   const at = { nowMs };
   const store = await ownStoreOf(table, own, { nowMs: () => at.nowMs });
   Object.assign(store.identity.client, { trust: { provenOf: () => null } });
-  const state = changed(emptyGroup(own, "n"), { name: "Hiking", add: [own, other] }, nowMs);
+  const state = withChange(emptyGroup(own, "n"), { name: "Hiking", add: [own, other] }, nowMs);
   await table.change((batch) =>
     putGroup(table, batch, { ...newRow(state), joined: Number.MAX_SAFE_INTEGER }),
   );
@@ -344,7 +344,7 @@ test("for ten minutes a device waits for the one that made new keys, and for tho
     return [];
   };
   const { talk, groups } = await partsOf(store, { send });
-  const state = changed(emptyGroup(own, "n"), { name: "Hiking", add: [own, other] }, nowMs);
+  const state = withChange(emptyGroup(own, "n"), { name: "Hiking", add: [own, other] }, nowMs);
   const { id } = state;
   await talk.create(state);
   const rowNow = async () => (await groupAt(table, id)) as GroupRow;
@@ -354,7 +354,7 @@ test("for ten minutes a device waits for the one that made new keys, and for tho
   const codeOf = async (work: () => Promise<void>) =>
     ((await attempt(work)) as ClientError | undefined)?.code ?? null;
   const rename = (name: string) =>
-    codeOf(() => talk.change(id, (now, atMs) => changed(now, { name }, atMs)));
+    codeOf(() => talk.change(id, (now, atMs) => withChange(now, { name }, atMs)));
   expect(await rename("too early")).toBe("behind");
   at.nowMs += 10 * minuteMs;
   expect(await rename("too early")).toBe("behind");

@@ -3,7 +3,7 @@ import { expect, test } from "bun:test";
 import { memoryKeys } from "../../../../src/client/keys/key-stores.ts";
 import { withId } from "../../../../src/client/mail/content.ts";
 import { buildEnvelope, type SendPlan } from "../../../../src/client/mail/send.ts";
-import { change, resume } from "../../../../src/client/store/resume.ts";
+import { changePlans, resume } from "../../../../src/client/store/resume.ts";
 import { content, from, plan } from "../../../support/send-plan.ts";
 
 /** Each call gives its message a name, which is part of the media type. */
@@ -76,7 +76,7 @@ test("what has expired is dropped with its seed, whatever is sent next or opened
   await interrupted(texts, { ...fresh, to: from });
   expect(countIn(texts)).toBe(1);
   await interrupted(texts, { ...old, file: file(9) });
-  await change(memory, (sets) => sets);
+  await changePlans(memory, (sets) => sets);
   expect(countIn(texts)).toBe(1);
   expect((await resume(memory, { ...later(), to: from })).delivered).toBe(2);
 });

@@ -2,7 +2,11 @@
 import { describe, expect, test } from "bun:test";
 import { type Did, mailboxOf } from "../../../../src/core/codec/did.ts";
 import { dayMs } from "../../../../src/core/codec/time.ts";
-import { createKnownSenders, remember, sendingOf } from "../../../../src/nodes/cache/known.ts";
+import {
+  createKnownSenders,
+  rememberSenders,
+  sendingOf,
+} from "../../../../src/nodes/cache/known.ts";
 import {
   labelsOf,
   type MailboxSender,
@@ -138,7 +142,7 @@ function memory() {
   const learn = async (numbers: number[], nowMs: number) => {
     const sendings = await Promise.all(numbers.map((n) => seen(n, nowMs)));
     const acknowledged = sendings.map(({ label }) => ({ labels: label === null ? [] : [label] }));
-    return remember(known, box, acknowledged, nowMs);
+    return rememberSenders(known, box, acknowledged, nowMs);
   };
   return {
     writes,

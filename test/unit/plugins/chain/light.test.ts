@@ -7,7 +7,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { openLightClients } from "../../../../src/plugins/chain/light.ts";
-import { type Host, nameOf, parseHeader } from "../../../../src/plugins/chain/rpc.ts";
+import { endpointName, type Host, parseHeader } from "../../../../src/plugins/chain/rpc.ts";
 import { chainPlugin } from "../../../../src/plugins/load.ts";
 import { StoreError } from "../../../../src/storage/contract.ts";
 
@@ -61,7 +61,7 @@ test("an endpoint may be a light client", () => {
     chainPlugin.parseOptions({ ...options, endpoints: [endpoint, "ws://127.0.0.1:9944"] }).ok,
   ).toBe(true);
   expect(chainPlugin.parseOptions({ ...options, endpoints: ["light:"] }).ok).toBe(false);
-  expect(nameOf(endpoint)).toBe(endpoint);
+  expect(endpointName(endpoint)).toBe(endpoint);
 });
 
 const host: Host = {
