@@ -2,7 +2,7 @@
  * The compiled executable for tests: built when it is missing or older than a source, run in folders of
  * their own without node_modules, and asked over sockets only.
  */
-import { mkdtempSync, rmSync, statSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Glob, type Subprocess } from "bun";
@@ -126,26 +126,31 @@ export async function startNode(
   const { descriptorsMax } = options;
   const limited =
     descriptorsMax === undefined ? [] : ["sh", "-c", `ulimit -n ${descriptorsMax}; exec "$0" "$@"`];
+  const prints = mkdtempSync(join(tmpdir(), "waypost-prints-"));
+  const [out, err] = [join(prints, "out"), join(prints, "err")];
   const child = Bun.spawn([...limited, await executable(), ...args], {
     cwd: options.cwd,
     env: { ...bareEnvironment(options.cwd), ...options.env },
-    stdout: "pipe",
-    stderr: "pipe",
+    // Not pipes: Bun 1.4.5 was seen to read one no further while it started other programs.
+    stdout: Bun.file(out),
+    stderr: Bun.file(err),
   });
-  let printed = "";
-  const readOut = async (): Promise<string> => {
-    const decoder = new TextDecoder();
-    for await (const bytes of child.stdout) printed += decoder.decode(bytes, { stream: true });
-    return printed;
+  let kept: readonly string[] | null = null;
+  const texts = () => kept ?? [out, err].map((path) => readFileSync(path, "utf8"));
+  void child.exited.then(() => {
+    kept = texts();
+    rmSync(prints, { recursive: true });
+  });
+  const output = async (): Promise<string> => {
+    await child.exited;
+    return texts().join("\n");
   };
-  const texts = Promise.all([readOut(), new Response(child.stderr).text()]);
-  const output = async (): Promise<string> => (await texts).join("\n");
   await untilServing(options.url, child, output);
   return {
     url: options.url,
     pid: child.pid,
     output,
-    printed: () => printed,
+    printed: () => texts()[0] ?? "",
     ended: () => child.exited,
     hangUp: () => child.kill("SIGHUP"),
     kill: async (signal) => {
