@@ -392,6 +392,7 @@ function composeDelivery(config: Config, { bus, ...parts }: NodeParts) {
         replay: stores.capability("cache.store", "replay"),
         receipts: stores.capability("cache.store", "receipts"),
         sign: eventKey.sign,
+        operator: config.operator,
         settings: config.cache,
         ...(pushKey === null
           ? {}

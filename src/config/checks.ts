@@ -241,7 +241,7 @@ function* reportWarnings({ operator, limits }: Config): Generator<Remark> {
   const life = renderDurationSetting(limits.ttl_max);
   yield [
     "limits.ttl_max",
-    `reports to operator.did are lost after ${life}: "30d" keeps them as long as possible`,
+    `reports to operator.did are lost after ${life} unless \`waypost reports\` runs before: "30d" is the most`,
   ];
 }
 

@@ -3,10 +3,13 @@
  * signatures hold, in both versions of sealing, and blocks; nobody can be reported for what they have not written.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { fileKeys } from "../../src/cli/files/files.ts";
+import { fileKeys, loadIdentity, stateFolder } from "../../src/cli/files/files.ts";
+import { KeptReports } from "../../src/cli/files/kept-reports.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { reportType } from "../../src/client/mail/content.ts";
+import { reportContent } from "../../src/client/mail/report.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";
@@ -18,6 +21,7 @@ const folder = scratchFolder();
 const url = `http://127.0.0.1:${freePort()}`;
 const socket = join(folder.path, "admin.sock");
 const keys = join(folder.path, "keys");
+const keptAt = join(stateFolder(keys, "operator"), "reports.sqlite");
 const inputOf = (operator: ConfigInput["operator"]): ConfigInput => ({
   server: {
     listen: [url.slice("http://".length)],
@@ -33,6 +37,8 @@ const inputOf = (operator: ConfigInput["operator"]): ConfigInput => ({
 
 type Answer = Readonly<Record<string, unknown>>;
 const opened: Waypost[] = [];
+/** Of the nodes' clock. */
+let aheadMs = 0;
 let nodes: TestNodes;
 let operator: string;
 let bob: Waypost;
@@ -69,7 +75,8 @@ beforeAll(async () => {
   operator = me.did;
   await me.close();
   await nodes.stop();
-  nodes = await startTestNodes(inputOf({ did: operator }));
+  const now = () => Date.now() + aheadMs;
+  nodes = await startTestNodes(inputOf({ did: operator }), {}, { now });
   const one = await invite(1);
   [bob, carol] = [await person("bob", shared), await person("carol", one, true)];
   [mallory, friend] = [await person("mallory", shared), await person("friend", shared)];
@@ -255,6 +262,22 @@ describe("a report", () => {
       ]);
   }, 60_000);
 
+  test("leaves the mailbox for the operator's machine, sealed, until it is closed", async () => {
+    const waitingEntries = async () =>
+      (await operate("member", { member: operator }))["waiting_entries"];
+    await listed();
+    const before = await waitingEntries();
+    await bob.report(await arrived(bob, mallory, 1), "to be kept");
+    while ((await waitingEntries()) !== Number(before) + 1) await Bun.sleep(20);
+    await idOf("to be kept");
+    expect(await waitingEntries()).toBe(before);
+    const bytes = await readFile(keptAt, "latin1");
+    for (const secret of ["to be kept", "an insult", bob.did]) expect(bytes).not.toContain(secret);
+    const { stdout } = await reports("close", await idOf("to be kept"));
+    expect(stdout).toStartWith("closed ");
+    expect((await listed()).map(({ reason }) => reason)).not.toContain("to be kept");
+  });
+
   test("that is malformed or unsigned is none, and other mail stays", async () => {
     const before = (await listed()).length;
     await bob.send(operator, { v: 1, reason: "", messages: [] }, { mediaType: reportType });
@@ -335,7 +358,35 @@ describe("the operator", () => {
   test("reads reports as text", async () => {
     const { stdout } = await reports("show", await idOf("other words"));
     expect(stdout).toContain("ITS SIGNATURE DOES NOT HOLD");
-    expect((await reports("list")).stdout).toContain(`${bob.did} reports 2 messages`);
+    const { stdout: list } = await reports("list");
+    expect(list).toContain(`${bob.did} reports 2 messages`);
+    // Of one reporter the first five, so that a flood hides no other's.
+    const theirs = (await listed()).filter(({ reporter }) => reporter === bob.did).length;
+    expect(list).toContain(`and ${theirs - 5} more of ${bob.did}`);
+    const { stdout: all } = await reports("list", "--from", bob.did);
+    expect(all.trimEnd().split("\n")).toHaveLength(theirs);
+  });
+
+  test("closes all reports by those whom one invitation let in", async () => {
+    await carol.report(await arrived(carol, mallory, 1), "by another invitation");
+    await idOf("by another invitation");
+    const { invitation } = await operate("member", { member: bob.did });
+    const theirs = (await listed()).filter(({ reporter }) => reporter === bob.did);
+    const words = ["close", "--invitation", String(invitation), "--socket", socket];
+    expect((await reportsJson(...words))["closed"]).toEqual(theirs.map(({ id }) => id));
+    expect((await listed()).map(({ reporter }) => reporter)).toEqual([carol.did]);
+  });
+
+  test("sees who has been a member for a week in a place of their own", async () => {
+    const seenAs = async () => {
+      const asked = { recipient: operator, sender: carol.did };
+      const steps = (await operate("explain", asked))["steps"] as Answer[];
+      return String(steps.find(({ what }) => what === "pools")?.["detail"]);
+    };
+    expect(await seenAs()).toContain("first-time sender");
+    aheadMs = 7 * 86_400_000;
+    expect(await seenAs()).toContain("the mailbox knows the sender");
+    aheadMs = 0;
   });
 });
 
@@ -348,16 +399,15 @@ test("without an operator's identity nothing is reported", async () => {
 });
 
 /** The messages of a report as they travelled. */
-async function proofsOf(reason: string): Promise<Answer[]> {
-  await idOf(reason);
-  const me = await Waypost.open({ url, keys: fileKeys(keys), name: "operator", waiting });
+async function proofsOf(reason: string): Promise<readonly Answer[]> {
+  const id = await idOf(reason);
+  const { storeKey } = await loadIdentity(keys, "operator");
+  const kept = await KeptReports.open(keptAt, storeKey);
   try {
-    for await (const message of me.messages({ signal: AbortSignal.timeout(20_000) })) {
-      const content = message.json() as Answer;
-      if (content["reason"] === reason) return content["messages"] as Answer[];
-    }
-    throw new Error("the report is gone");
+    const found = (await kept.list()).find((one) => one.id === id);
+    if (found === undefined) throw new Error("the report is gone");
+    return reportContent(await kept.reportOf(found)).messages;
   } finally {
-    await me.close();
+    await kept.close();
   }
 }

@@ -248,6 +248,8 @@ export type TestCacheOptions = Partial<Config["cache"]> & {
   readonly shared?: Required<Pick<Capabilities, "mailbox" | "replay" | "receipts">>;
   readonly bell?: CacheParts["bell"];
   readonly trustedProxies?: string[];
+  /** Where members report to an operator. */
+  readonly reporting?: Required<Pick<CacheParts, "members" | "operator">>;
 };
 
 export async function createTestCache(options: TestCacheOptions = {}): Promise<TestCache> {
@@ -262,6 +264,7 @@ export async function createTestCache(options: TestCacheOptions = {}): Promise<T
     bell,
     claim,
     trustedProxies = [],
+    reporting,
     ...changed
   } = options;
   const parsed = memoryPlugin.parseOptions(memory);
@@ -299,6 +302,7 @@ export async function createTestCache(options: TestCacheOptions = {}): Promise<T
       isHeard: (did) => bell?.isHeard(did) ?? false,
     },
     ...(push === undefined ? {} : { push }),
+    ...(reporting ?? {}),
   });
   // Room for the races that tests run on one route.
   const app = testApp(cache.routes, {

@@ -60,6 +60,7 @@ import { passRoute, readPasses } from "./passes.ts";
 import type { MailboxSender } from "./pools.ts";
 import { createPush, type Push, pushListSubject, pushSubject } from "./push.ts";
 import type { SenderParts } from "./push-sender.ts";
+import { createReporters, type ReporterParts } from "./reporters.ts";
 import {
   ackIdsMax,
   acknowledge,
@@ -83,34 +84,36 @@ import {
   storeRules,
 } from "./store.ts";
 
-export type CacheParts = Pick<StoreParts, "tiers"> & {
-  readonly mailbox: Mailbox;
-  readonly replay: Replay;
-  /** Remembers which senders a mailbox knows. */
-  readonly receipts: Receipts;
-  readonly recipients: RecipientSource;
-  readonly verify: VerifySignature;
-  /** Signs event proofs with the node's own key; `null` leaves their signatures `null`. */
-  readonly sign: EventSigner["sign"];
-  readonly now: () => number;
-  /** Of the public endpoints, which recipients publish and sign for, events name the first. */
-  readonly settings: Config["cache"];
-  readonly limits: EnvelopeLimits;
-  readonly log: Log;
-  /** Names a recipient in the log. */
-  readonly digest: (did: Did) => string;
-  readonly metrics: Metrics;
-  /** The operator's block list. */
-  readonly blocks?: Blocks;
-  /** Learns of each owner that proves itself. */
-  readonly members?: Pick<Members, "seen">;
-  /** How pushes go out; without it none do. */
-  readonly push?: Pick<SenderParts, "egress" | "confirmations" | "key"> & {
-    readonly settings: Config["push"];
+/** `operator`: in whose mailbox members have places for reports. */
+export type CacheParts = Pick<StoreParts, "tiers"> &
+  Pick<Partial<ReporterParts>, "operator"> & {
+    readonly mailbox: Mailbox;
+    readonly replay: Replay;
+    /** Remembers which senders a mailbox knows. */
+    readonly receipts: Receipts;
+    readonly recipients: RecipientSource;
+    readonly verify: VerifySignature;
+    /** Signs event proofs with the node's own key; `null` leaves their signatures `null`. */
+    readonly sign: EventSigner["sign"];
+    readonly now: () => number;
+    /** Of the public endpoints, which recipients publish and sign for, events name the first. */
+    readonly settings: Config["cache"];
+    readonly limits: EnvelopeLimits;
+    readonly log: Log;
+    /** Names a recipient in the log. */
+    readonly digest: (did: Did) => string;
+    readonly metrics: Metrics;
+    /** The operator's block list. */
+    readonly blocks?: Blocks;
+    /** Learns of each owner that proves itself. */
+    readonly members?: Pick<Members, "seen" | "of" | "counts">;
+    /** How pushes go out; without it none do. */
+    readonly push?: Pick<SenderParts, "egress" | "confirmations" | "key"> & {
+      readonly settings: Config["push"];
+    };
+    /** Live sessions of the recipients. */
+    readonly bell: Pick<Bell, "ring" | "isHeard">;
   };
-  /** Live sessions of the recipients. */
-  readonly bell: Pick<Bell, "ring" | "isHeard">;
-};
 
 export type Cache = {
   readonly routes: readonly Route[];
@@ -168,6 +171,7 @@ export function createCache(parts: CacheParts): Cache {
   if (endpoint === undefined)
     throw new Error("a Cache needs a public endpoint; the configuration checks it");
   const push = pushOf(parts);
+  const placeReporter = createReporters(parts);
   const known = createKnownSenders(receipts, log);
   const bundles = createBundleStore({ ...parts, skewMs: parts.limits.clock_skew });
   const bundleOf: Cache["bundle"] = (mailbox, nowMs) => currentBundle(bundles, mailbox, nowMs);
@@ -183,6 +187,7 @@ export function createCache(parts: CacheParts): Cache {
     inTurn: inOrder<string>(),
     signer: { sign: parts.sign, endpoint },
     push,
+    placeReporter,
     onStored: (mailbox) => bell.ring(didOf(mailbox)),
   };
   return {
@@ -201,13 +206,11 @@ export function createCache(parts: CacheParts): Cache {
       mailbox,
       settings,
       ...(parts.tiers === undefined ? {} : { tiers: parts.tiers }),
-      sendingOf: (mailbox, sender, nowMs) =>
-        sendingOf(
-          known,
-          mailbox,
-          { author: authorLabel(sender), pass: null, envelope: noBytes },
-          nowMs,
-        ),
+      sendingOf: async (mailbox, sender, nowMs) => {
+        const from = { author: authorLabel(sender), pass: null, envelope: new Uint8Array() };
+        const of = { mailbox, sender, nowMs };
+        return placeReporter(await sendingOf(known, mailbox, from, nowMs), of);
+      },
       passesOf: async (mailbox, nowMs) =>
         (await readPasses(known.passes, mailbox, nowMs))?.count ?? null,
       bundleOf,
@@ -217,8 +220,6 @@ export function createCache(parts: CacheParts): Cache {
     close: () => push?.close(),
   };
 }
-
-const noBytes = new Uint8Array();
 
 function pushOf({ push, settings, bell, ...parts }: CacheParts): Push | null {
   if (push === undefined) return null;

@@ -38,6 +38,7 @@ import type { FullReports } from "./full.ts";
 import { type KnownSenders, sendingOf } from "./known.ts";
 import { labelsOf, type MailboxSender, type Origin, placesOf, storeShareOf } from "./pools.ts";
 import type { Push } from "./push.ts";
+import type { PlaceReporter } from "./reporters.ts";
 
 export type StoreParts = {
   readonly mailbox: Mailbox;
@@ -47,6 +48,7 @@ export type StoreParts = {
   readonly settings: Config["cache"];
   /** Of members; without it all have the quota of the settings. */
   readonly tiers?: Pick<Tiers, "mailboxOf">;
+  readonly placeReporter: PlaceReporter;
   readonly rules: AdmissionRules;
   readonly signer: EventSigner;
   readonly reports: FullReports;
@@ -84,7 +86,9 @@ export async function storeEnvelope(
   const mailbox = mailboxOf(envelope.to, admission.recipient.life);
   const author = authorOf(envelope, admission.sender);
   const from = { author, pass: submitted.pass ?? null, envelope: envelope.bytes };
-  const sending = await sendingOf(parts.known, mailbox, from, nowMs);
+  const seen = await sendingOf(parts.known, mailbox, from, nowMs);
+  const { sender } = admission;
+  const sending = await parts.placeReporter(seen, { mailbox, sender, nowMs });
   const entry = entryOf(envelope, admission, {
     mailbox,
     labels: labelsOf(sending, submitted),
