@@ -22,14 +22,14 @@ export function loadCertificate(
 ): LoadedCertificate | InputProblem | null {
   const { tls_cert_file: certFile, tls_key_file: keyFile } = server;
   if (certFile === null || keyFile === null) return null;
-  const cert = read(
+  const cert = readAndParse(
     certSetting,
     certFile,
     (text) => new X509Certificate(text),
     "begins with no certificate in PEM",
   );
   if ("message" in cert) return cert;
-  const key = read(
+  const key = readAndParse(
     keySetting,
     keyFile,
     createPrivateKey,
@@ -50,7 +50,7 @@ export function loadCertificate(
   };
 }
 
-function read<T>(
+function readAndParse<T>(
   setting: string,
   file: string,
   parse: (text: string) => T,

@@ -112,7 +112,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
       loopLagSeconds: sweepers.loopLagSeconds,
       certificate,
     });
-    const end = async (): Promise<void> => {
+    const endAll = async (): Promise<void> => {
       descriptors.close();
       const drainMs = config.server.drain_timeout;
       await endInTime(log, "requests", drain(listeners, composed, drainMs), drainMs + partMsMax);
@@ -122,7 +122,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     };
     let ended: Promise<void> | null = null;
     const stop = (): Promise<void> => {
-      ended ??= end();
+      ended ??= endAll();
       return ended;
     };
     const [urls, adminUrls] = [listenerUrls(listeners.main), listenerUrls(listeners.admin)];

@@ -63,7 +63,7 @@ export function watchDescriptors(metrics: Metrics): Descriptors {
   const hold = () => {
     reserve = Array.from({ length: size }, () => openSync("/dev/null", "r"));
   };
-  const giveUp = () => {
+  const closeReserve = () => {
     for (const fd of reserve) closeSync(fd);
     reserve = [];
   };
@@ -75,7 +75,7 @@ export function watchDescriptors(metrics: Metrics): Descriptors {
     const pause = (open: number) => {
       isPaused = true;
       for (const one of listeners) one.pause();
-      giveUp();
+      closeReserve();
       if (isDue("descriptors"))
         log("warn", "file descriptors are used up: new connections are refused", { open, max });
     };
@@ -84,7 +84,7 @@ export function watchDescriptors(metrics: Metrics): Descriptors {
       hold();
       isPaused = false;
     };
-    const look = () => {
+    const watchCount = () => {
       const open = countOpen(max);
       if (!isPaused && open >= max - lastFew) pause(open);
       // Twice the reserve is free, so that it can be held again and somebody else served.
@@ -93,7 +93,7 @@ export function watchDescriptors(metrics: Metrics): Descriptors {
     hold();
     timer = setInterval(() => {
       try {
-        look();
+        watchCount();
       } catch (error) {
         log("error", "a listener does not listen again", { reason: errorText(error) });
       }
@@ -104,7 +104,7 @@ export function watchDescriptors(metrics: Metrics): Descriptors {
     guard,
     close: () => {
       if (timer !== null) clearInterval(timer);
-      giveUp();
+      closeReserve();
     },
   };
 }

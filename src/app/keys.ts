@@ -62,14 +62,17 @@ export async function openKeys(config: Config, log: Log): Promise<Keys> {
 export async function keyProblems(config: Config): Promise<InputProblem[]> {
   const files = filesOf(config);
   const found: InputProblem[] = [];
-  const look = async (setting: keyof typeof files, read: (file: string) => Promise<unknown>) => {
+  const lookAtFile = async (
+    setting: keyof typeof files,
+    read: (file: string) => Promise<unknown>,
+  ) => {
     const file = files[setting];
     const message = file === null ? null : await read(file).then(() => null, errorText);
     if (message !== null) found.push({ setting, message });
   };
-  await look("cache.signing_key_file", readSeed);
-  await look("directory.log_key_file", (file) => readNoteSigner(file, "log"));
-  await look("witness.key_file", (file) => readNoteSigner(file, "witness"));
+  await lookAtFile("cache.signing_key_file", readSeed);
+  await lookAtFile("directory.log_key_file", (file) => readNoteSigner(file, "log"));
+  await lookAtFile("witness.key_file", (file) => readNoteSigner(file, "witness"));
   return found;
 }
 

@@ -81,7 +81,7 @@ export async function siteRoutes(config: Config): Promise<Route[]> {
   page.bytes = encoder.encode(new TextDecoder().decode(page.bytes).replace("{node}", () => node));
   const listed = [...files]
     .filter(([path]) => path !== "/worker.js")
-    .map(([path, { bytes }]) => [path, digest(bytes)]);
+    .map(([path, { bytes }]) => [path, contentHash(bytes)]);
   const list = `self.files=${JSON.stringify(Object.fromEntries(listed))};\n`;
   worker.bytes = encoder.encode(list + new TextDecoder().decode(worker.bytes));
   const headers = siteHeaders(config);
@@ -179,6 +179,6 @@ function fileRoute(
   };
 }
 
-function digest(bytes: Uint8Array): string {
+function contentHash(bytes: Uint8Array): string {
   return encodeBase64(new Bun.CryptoHasher("sha256").update(bytes).digest());
 }

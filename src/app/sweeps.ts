@@ -57,7 +57,7 @@ export function startSweeps(
   const lagsMs = [0];
   const isDue = onceAMinute(() => performance.now());
 
-  async function attempt(store: string, work: () => Promise<void>): Promise<void> {
+  async function runLogged(store: string, work: () => Promise<void>): Promise<void> {
     try {
       await work();
     } catch (error) {
@@ -75,12 +75,13 @@ export function startSweeps(
   }
 
   async function round(): Promise<void> {
-    if (!removal.hasBegun) await attempt("all", async () => removal.begin(await lastSweep.read()));
+    if (!removal.hasBegun)
+      await runLogged("all", async () => removal.begin(await lastSweep.read()));
     if (!removal.hasBegun) return;
     const jump = removal.look();
     if (jump !== null && isDue("jump")) logJump(log, jump);
-    for (const sweep of sweeps) await attempt(sweep.store, () => free(sweep));
-    if (isDue("keep")) await attempt("all", () => lastSweep.keep(removal.recordsMs()));
+    for (const sweep of sweeps) await runLogged(sweep.store, () => free(sweep));
+    if (isDue("keep")) await runLogged("all", () => lastSweep.keep(removal.recordsMs()));
   }
 
   async function sweepAll(): Promise<void> {

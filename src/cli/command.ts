@@ -355,7 +355,7 @@ async function openSession(flags: SessionFlags, acts: boolean) {
     (await listIdentities(keysFolder)).includes(target)
       ? (await loadIdentity(keysFolder, target)).did
       : target;
-  const load = async (name: string): Promise<Identity> => {
+  const loadActing = async (name: string): Promise<Identity> => {
     acting = name;
     const identity = await loadIdentity(keysFolder, name);
     client.known.ledger = identity.ledger;
@@ -371,7 +371,7 @@ async function openSession(flags: SessionFlags, acts: boolean) {
   };
   const identityOf = async (given?: string): Promise<Identity> => {
     const name = given ?? (await chosenName());
-    if (name !== undefined) return load(name);
+    if (name !== undefined) return loadActing(name);
     throw failed(`no identity in ${keysFolder}; create one: waypost did create --name alice`);
   };
   const options = (name: string): WaypostOptions => ({
@@ -407,12 +407,12 @@ async function openSession(flags: SessionFlags, acts: boolean) {
     /** The client remembers for the identity that `identity` would return, if there is one. */
     recall: async () => {
       const [only, ...others] = await names();
-      if (only !== undefined && others.length === 0) await load(only);
+      if (only !== undefined && others.length === 0) await loadActing(only);
     },
     /** The same where it matters whose memory counts: of several identities one must be chosen. */
     recallChosen: async () => {
       const name = await chosenName();
-      if (name !== undefined) await load(name);
+      if (name !== undefined) await loadActing(name);
     },
     named,
     /** The DID behind what a person types: a DID, the name of an identity on this machine, or an alias. */

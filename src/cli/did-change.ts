@@ -112,7 +112,7 @@ function registerRotate(did: Command): void {
       "--service <id...>",
       "a service in its document that stays, though it was named elsewhere",
     );
-  clientCommand(addIdentityFlag(command), rotate);
+  clientCommand(addIdentityFlag(command), rotateKeys);
 }
 
 export type KeptFlags = {
@@ -145,7 +145,7 @@ export function noteKept(
 }
 
 /** The new keys are saved before they are submitted. After a crash, the same command continues with those. */
-async function rotate(session: CommandSession, flags: KeptFlags): Promise<void> {
+async function rotateKeys(session: CommandSession, flags: KeptFlags): Promise<void> {
   const { client, keysFolder, report } = session;
   const identity = await session.identity();
   const { name, did } = identity;
@@ -158,15 +158,15 @@ async function rotate(session: CommandSession, flags: KeptFlags): Promise<void> 
   const next = await changeIdentity(keys, identity, (stored) => nextIdentity(stored, Date.now()));
   const waiting = session.waiting("waiting for the new keys");
   const rotated = await publishKeys(client, next, { waiting, ...kept });
-  const store = (edit: EditIdentity) => changeIdentity(keys, identity, edit);
-  const stored = await store((now) => inForce(now, rotated));
+  const storeIdentity = (edit: EditIdentity) => changeIdentity(keys, identity, edit);
+  const stored = await storeIdentity((now) => inForce(now, rotated));
   // No Cache wakes a device for who had the keys.
   const ended = await attempt(() => keepPushes({ client, identity: stored }, []));
   if (ended instanceof ClientError)
     report.note("push subscriptions could not be ended now: the identity's next opening does it");
   // No bundle counts that the former method has signed. The next command tries again where this fails.
   const nowMs = await timeAt(client.relay);
-  const bundles = { nowMs, devices: alone, waiting, change: store, announces: false };
+  const bundles = { nowMs, devices: alone, waiting, change: storeIdentity, announces: false };
   await attempt(() => keepBundles(client, did, bundles));
   const { version, root_pubkey } = await client.directory.resolve(did);
   report.result(

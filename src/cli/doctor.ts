@@ -57,10 +57,10 @@ async function examine(config: Config, { file, startOnly }: Examining): Promise<
   const { recipients, listen, admin_listen } = config.server;
   const stores = await storesOf(config);
   const starting = [
-    ...stores.map((step) => store(config, step)),
-    ...listen.map((address) => check(`address ${address}`, () => checkAddress(address))),
+    ...stores.map((step) => checkStore(config, step)),
+    ...listen.map((address) => finding(`address ${address}`, () => checkAddress(address))),
     ...admin_listen.map((address) =>
-      check(`address ${address}`, () => checkAdminAddress(config, address)),
+      finding(`address ${address}`, () => checkAdminAddress(config, address)),
     ),
     ...unknownGroups(config),
   ];
@@ -71,18 +71,18 @@ async function examine(config: Config, { file, startOnly }: Examining): Promise<
       return { name: `setting ${setting}`, ok: true, warning: true, detail };
     }),
     ...foldersOf(config).map(([store, , folder]) =>
-      check(`disk of store ${store}`, () => disk(folder)),
+      finding(`disk of store ${store}`, () => disk(folder)),
     ),
     ...starting,
     ...(isPublicEndpoint(recipients)
-      ? [check(`directory ${recipients}`, () => directory(recipients))]
+      ? [finding(`directory ${recipients}`, () => directory(recipients))]
       : []),
     ...publicEndpoints(config),
   ]);
 }
 
 /** What the work returns is the detail; what it throws is why the check fails. */
-async function check(name: string, work: () => string | Promise<string>): Promise<Finding> {
+async function finding(name: string, work: () => string | Promise<string>): Promise<Finding> {
   try {
     return { name, ok: true, detail: await work() };
   } catch (error) {
@@ -109,7 +109,7 @@ function disk(folder: string): string {
 const lookMsMax = 15_000;
 
 /** The first record is read, as an export would: that takes the right format or schema, and a database that answers. */
-async function store(config: Config, { name, maintenance }: OpenStep): Promise<Finding> {
+async function checkStore(config: Config, { name, maintenance }: OpenStep): Promise<Finding> {
   const title = `store ${name}`;
   const settings = config.stores[name];
   const [plugin, path] = [settings?.plugin, settings?.["path"]];
@@ -120,7 +120,7 @@ async function store(config: Config, { name, maintenance }: OpenStep): Promise<F
   }
   if (typeof path === "string" && isEmptyFolder(path))
     return { name: title, ok: true, detail: `will be created in ${path}` };
-  return check(title, async () => {
+  return finding(title, async () => {
     const records = maintenance.records(() => {})[Symbol.asyncIterator]();
     const look = records.next().then(
       () => "opened",
@@ -247,7 +247,7 @@ function publicEndpoints(config: Config): Promise<Finding>[] {
             warning: true,
             detail: `${reply}: if the node is running, others can't reach it there`,
           };
-        return check(name, () => checkIdentity(reply, endpoint, role));
+        return finding(name, () => checkIdentity(reply, endpoint, role));
       },
     ),
   );

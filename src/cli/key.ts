@@ -68,7 +68,7 @@ export function registerKeyCommand(program: Command): void {
         .argParser(parseOverlap)
         .default(30 * dayMs, "30d"),
     )
-    .action(rotate);
+    .action(rotateKeyFile);
   command("restart-log", "name the log of a key anew, after entries were lost for good").action(
     restartLog,
   );
@@ -122,16 +122,19 @@ function parseOverlap(text: string): number {
  * The previous public key is on disk before the new key replaces it: an interrupted command can be repeated. The
  * previous secret is gone afterwards.
  */
-async function rotate(file: string, flags: KeyFlags & { readonly overlap: number }): Promise<void> {
+async function rotateKeyFile(
+  file: string,
+  flags: KeyFlags & { readonly overlap: number },
+): Promise<void> {
   const previous = renderPublicKey(ed25519.getPublicKey(await readSeed(file)));
   const untilMs = Date.now() + flags.overlap;
-  const kept = (await readPreviousKeys(file)).filter(
+  const previousKeys = (await readPreviousKeys(file)).filter(
     (one) => one.publicKey !== previous && one.untilMs > Date.now(),
   );
   const owner = await stat(file);
   await replaceOwned(
     previousKeysFile(file),
-    renderPreviousKeys([...kept, { publicKey: previous, untilMs }]),
+    renderPreviousKeys([...previousKeys, { publicKey: previous, untilMs }]),
     owner,
   );
   const seed = ed25519.utils.randomSecretKey();

@@ -106,10 +106,10 @@ async function reload(flags: NodeFlags): Promise<void> {
   const answer = await askNode(flags, "/operations/reload", {});
   if (answer["ok"] !== true)
     throw failed(printable(`nothing was changed: ${String(answer["reason"])}`));
-  const names = (member: string): string => [answer[member]].flat().join(", ") || "nothing";
+  const namesIn = (member: string): string => [answer[member]].flat().join(", ") || "nothing";
   createReport(flags.json === true).result(
     answer,
-    `changed: ${names("changed")}\nneeds a restart: ${names("needs_restart")}`,
+    `changed: ${namesIn("changed")}\nneeds a restart: ${namesIn("needs_restart")}`,
   );
 }
 
@@ -122,10 +122,13 @@ async function printLog(
   const named = isDid(subject)
     ? (await askNode(flags, "/operations/explain", { recipient: subject, sender: null }))["digest"]
     : subject;
-  const found = [`"message_id":${JSON.stringify(named)}`, `"recipient":${JSON.stringify(named)}`];
+  const matching = [
+    `"message_id":${JSON.stringify(named)}`,
+    `"recipient":${JSON.stringify(named)}`,
+  ];
   const input = file === undefined ? process.stdin : createReadStream(file);
   for await (const line of createInterface({ input }))
-    if (found.some((text) => line.includes(text))) console.log(printable(line));
+    if (matching.some((text) => line.includes(text))) console.log(printable(line));
 }
 
 // -------------------------------------------------------------------------------------------------- block

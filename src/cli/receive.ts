@@ -249,7 +249,7 @@ async function purge(session: CommandSession, flags: PurgeFlags): Promise<void> 
     throw failed("choose the messages: --id <id...> or --all");
   const { pending } = await waitingOf(session);
   const chosen =
-    flags.all === true ? pending : pending.filter((message) => names(message, flags.id ?? []));
+    flags.all === true ? pending : pending.filter((message) => namesAny(message, flags.id ?? []));
   const messageIds = chosen.flatMap(messageIdsOf);
   const count = countOf(messageIds.length, "message");
   if (messageIds.length > 0) confirmed(`Remove ${count} unread?`, flags);
@@ -266,7 +266,7 @@ async function purge(session: CommandSession, flags: PurgeFlags): Promise<void> 
 }
 
 /** The id of any of its messages names a whole group: single chunks are useless. */
-function names(message: PendingMessage, ids: readonly string[]): boolean {
+function namesAny(message: PendingMessage, ids: readonly string[]): boolean {
   const wanted = new Set(ids.map((id) => id.toLowerCase()));
   return (
     wanted.has(message.groupId ?? "") ||

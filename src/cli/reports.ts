@@ -68,7 +68,7 @@ export function registerReportsCommand(program: Command): void {
     .description("remove reports for good")
     .option("--from <did>", "all by this reporter")
     .option("--invitation <id>", "all by those whom this invitation let in");
-  clientCommand(addIdentityFlag(addPlaceFlags(closing)), close);
+  clientCommand(addIdentityFlag(addPlaceFlags(closing)), closeReports);
   const block = reports
     .command("block <id>")
     .description("block the authors in a report whose signatures hold, on the running node")
@@ -276,7 +276,7 @@ const showReport = (session: CommandSession, _flags: object, named: string | und
 type CloseFlags = NodeFlags & { readonly from?: string; readonly invitation?: string };
 
 /** Nothing is closed when one of the ids names no report. */
-const close = (
+const closeReports = (
   session: CommandSession,
   { from, invitation, ...flags }: CloseFlags,
   named: readonly string[] | undefined = [],

@@ -58,8 +58,8 @@ type DevFlags = {
 };
 
 async function runServer(file: string): Promise<void> {
-  const read = (): Promise<Config> => readConfig(file, { toServe: true });
-  const config = await read();
+  const readAgain = (): Promise<Config> => readConfig(file, { toServe: true });
+  const config = await readAgain();
   const sink = logTo(process.stdout, config);
   checkEnvironment(process.env);
   for (const { setting, message } of warningsOf(config, file))
@@ -67,7 +67,7 @@ async function runServer(file: string): Promise<void> {
   // A signal before the nodes run takes effect when they do; the log says what changed.
   const running = Promise.withResolvers<RunningNodes>();
   process.on("SIGHUP", () => void running.promise.then((nodes) => nodes.reloadFile()));
-  await runUntilSignal(config, { sink, readConfig: read }, (nodes) => {
+  await runUntilSignal(config, { sink, readConfig: readAgain }, (nodes) => {
     running.resolve(nodes);
     sink.log("info", "waypost is ready", {
       version,
@@ -275,7 +275,7 @@ function typedCommand(): string {
 }
 
 function logTo(stream: NodeJS.WriteStream, { server }: Config): LogSink {
-  const write = (text: string): Promise<void> =>
+  const writeText = (text: string): Promise<void> =>
     new Promise((resolve) => stream.write(text, () => resolve()));
-  return createLog({ level: server.log_level, now: Date.now, write });
+  return createLog({ level: server.log_level, now: Date.now, write: writeText });
 }

@@ -190,7 +190,7 @@ async function exportStore(options: Options & { readonly to?: string }): Promise
     partial === null ? process.stdout : fs.createWriteStream(partial, { mode: 0o600, flush: true });
   const hash = new Bun.CryptoHasher("sha256");
   let records = 0;
-  const write = async (line: string): Promise<void> => {
+  const writeLine = async (line: string): Promise<void> => {
     const text = `${line}\n`;
     hash.update(text);
     if (!(out === process.stdout ? print(text) : out.write(text))) await once(out, "drain");
@@ -199,12 +199,12 @@ async function exportStore(options: Options & { readonly to?: string }): Promise
     const found = work.records((problem) => void skipped.push(problem))[Symbol.asyncIterator]();
     // A store that can't be read is refused before a word of an export.
     let next = await found.next();
-    await write(exportHeader);
+    await writeLine(exportHeader);
     for (; next.done !== true; next = await found.next()) {
       records++;
-      await write(encodeExportLine(next.value));
+      await writeLine(encodeExportLine(next.value));
     }
-    await write(exportEnd(records, hash.copy().digest()));
+    await writeLine(exportEnd(records, hash.copy().digest()));
   } catch (error) {
     toFailure(error);
   }

@@ -57,7 +57,7 @@ export async function openResults({
   now: () => number;
 }): Promise<Results> {
   const key = await readKey(receipts, now());
-  const digest = (did: Did): string =>
+  const pseudonym = (did: Did): string =>
     new Bun.CryptoHasher("sha256", key).update(did).digest("hex").slice(0, digestChars);
   // Many results share a millisecond, and clocks go back: the count orders them.
   let added = 0;
@@ -66,7 +66,7 @@ export async function openResults({
     readonly { readonly count: number; readonly result: EnvelopeResult }[]
   >(pairsMax);
   return {
-    digest,
+    digest: pseudonym,
     add: (result) => {
       const pair = `${result.to} ${result.from ?? ""}`;
       pairs.set(pair, [

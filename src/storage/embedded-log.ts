@@ -301,11 +301,11 @@ function beginLog(view: TableChange, oldHead: LogHead | null): void {
 function appendBatch(view: TableChange, wanted: readonly MapChange[]): void {
   const head = readLogHead(view, own);
   if (head === null || wanted.length === 0) return;
-  const read = pagesOf(view, own);
-  const before = wanted.map(({ key }) => ({ key, value: valueInMap(read, key) }));
+  const readPage = pagesOf(view, own);
+  const before = wanted.map(({ key }) => ({ key, value: valueInMap(readPage, key) }));
   const changes = wanted.filter(({ value }, i) => !sameValue(value, before[i]?.value ?? null));
   if (changes.length === 0) return;
-  const { root, pages } = changeMap(read, changes);
+  const { root, pages } = changeMap(readPage, changes);
   writePages(view, own, pages);
   const undo = before.filter(({ key }) => changes.some((change) => change.key === key));
   writeBatch(view, head, { entries: encodeBatch(changes, root), undo });

@@ -112,13 +112,13 @@ export class TableReceipts implements Receipts {
     nowMs: number,
   ): Promise<Uint8Array | null> {
     checkReceipt(key, value);
-    const put = (view: TableChange): Uint8Array | null => {
+    const putRecord = (view: TableChange): Uint8Array | null => {
       const before = standing(view, codeOf(key));
       if (before !== null && before.untilMs > nowMs) return before.value;
       set(view, codeOf(key), { value, untilMs });
       return null;
     };
-    return this.table.commit(put, recordSize(key, value));
+    return this.table.commit(putRecord, recordSize(key, value));
   }
 
   async get(key: string, nowMs: number): Promise<Uint8Array | null> {

@@ -58,27 +58,27 @@ export function isJsonObject(value: JsonValue | undefined): value is JsonObject 
 /** Also returns what the checks of an envelope need. Inside the outer member `opaque`, only size (413) and depth are bounded. */
 export function readJson(bytes: Uint8Array, opaque: string | null = null): JsonReading | Fault {
   const text = decodeUtf8(bytes);
-  if (text === null) return invalid("not well-formed UTF-8");
+  if (text === null) return invalidJson("not well-formed UTF-8");
   const structure = scanStructure(text, opaque);
-  if (typeof structure === "string") return invalid(structure);
+  if (typeof structure === "string") return invalidJson(structure);
   if (structure.opaqueChars > jsonOpaqueCharsMax)
     return fault(
       "too_large",
       `${opaque} has more than ${jsonOpaqueCharsMax} characters outside of strings`,
     );
   const value = parseText(text);
-  if (value === undefined) return invalid("not JSON");
+  if (value === undefined) return invalidJson("not JSON");
   const census: Census = { members: 0, unsafeInteger: false };
   const problem = inspect(value, census);
-  if (problem !== null) return invalid(problem);
+  if (problem !== null) return invalidJson(problem);
   if (
     isJsonObject(value) &&
     (Object.hasOwn(value, "constructor") || Object.hasOwn(value, "prototype"))
   )
-    return invalid("a member name is not allowed");
+    return invalidJson("a member name is not allowed");
   // The text has one colon per member. A repeated name leaves the tree with fewer members.
   if (census.members !== structure.members)
-    return invalid("a member name appears twice in one object");
+    return invalidJson("a member name appears twice in one object");
   return { value, text, names: structure.names, unsafeInteger: census.unsafeInteger };
 }
 
@@ -91,7 +91,7 @@ function parseText(text: string): JsonValue | undefined {
   }
 }
 
-function invalid(detail: string): Fault {
+function invalidJson(detail: string): Fault {
   return fault("invalid_json", detail);
 }
 

@@ -69,9 +69,9 @@ async function verifyInPool(
 ): Promise<boolean> {
   try {
     const { promise, resolve, reject } = deferred<boolean>();
-    const end = (error: Error | null, isValid: boolean) =>
+    const answer = (error: Error | null, isValid: boolean) =>
       error ? reject(error) : resolve(isValid);
-    verify(null, message, importKey(publicKey), signature, end);
+    verify(null, message, importKey(publicKey), signature, answer);
     return await promise;
   } catch {
     return false;

@@ -316,13 +316,13 @@ function failureCode(course: Course, nowMs: number): FailureCode {
   if (abandoned.some((entry) => entry.verdict === "final")) return "not_deliverable";
   if (abandoned.length === 0 && plan.expiresAtMs <= nowMs + 1) return "message_expired";
   const caches = abandoned.filter((entry) => entry.destination.channel === "cache");
-  const open = (entries: readonly Attempted[]) =>
+  const stillOpen = (entries: readonly Attempted[]) =>
     entries.filter((entry) => entry.verdict === "unreachable" || entry.verdict === "timeout");
-  const openCaches = open(caches);
+  const openCaches = stillOpen(caches);
   if (openCaches.length > 0)
     return onlyTimedOut(openCaches) ? "upstream_timeout" : "cache_unavailable";
   if (caches.some((entry) => entry.outcome.httpStatus !== null)) return "not_deliverable";
-  const openDirect = open(abandoned);
+  const openDirect = stillOpen(abandoned);
   if (openDirect.length === 0) return "not_deliverable";
   return onlyTimedOut(openDirect) ? "upstream_timeout" : "destination_unavailable";
 }

@@ -184,31 +184,32 @@ const headerNames = [...groups[0].marks, ...groups[0].others];
 /** The rules between members. */
 function brokenRules(members: EnvelopeMembers, payloadBytes: number | null): InputError[] {
   const errors: InputError[] = [];
-  const refuse = (name: string, message: string) => errors.push({ pointer: `/${name}`, message });
+  const addError = (name: string, message: string) => errors.push({ pointer: `/${name}`, message });
   for (const [name, alternate] of [
     ["to", "recipient"],
     ["timestamp", "created_at"],
   ] as const) {
-    if (members[name] === undefined && members[alternate] === undefined) refuse(name, "is missing");
+    if (members[name] === undefined && members[alternate] === undefined)
+      addError(name, "is missing");
     if (members[name] !== undefined && members[alternate] !== undefined)
-      refuse(alternate, `cannot be combined with ${name}`);
+      addError(alternate, `cannot be combined with ${name}`);
   }
-  if (payloadBytes === null) refuse("payload/ciphertext_b64", "expected standard Base64, padded");
+  if (payloadBytes === null) addError("payload/ciphertext_b64", "expected standard Base64, padded");
   for (const { marks, others } of groups)
     if (marks.some((name) => members[name] !== undefined))
       for (const name of [...marks, ...others])
-        if (members[name] === undefined) refuse(name, "is missing");
+        if (members[name] === undefined) addError(name, "is missing");
   if (members.context !== undefined)
     for (const name of headerNames)
-      if (members[name] !== undefined) refuse(name, "cannot be combined with context");
+      if (members[name] !== undefined) addError(name, "cannot be combined with context");
   const { sequence_number: sequence = 0, total_chunks: total } = members;
   if (total !== undefined && sequence >= total)
-    refuse("sequence_number", "must be below total_chunks");
+    addError("sequence_number", "must be below total_chunks");
   if ((total !== undefined) !== (members.delivery_hint === "chunked"))
-    refuse("delivery_hint", "must be chunked with, and only with, chunk members");
+    addError("delivery_hint", "must be chunked with, and only with, chunk members");
   const { from, sender_key_id: keyId = "#" } = members;
   if (from !== undefined && (keyId.startsWith("#") || parseDidUrl(keyId, from as Did) === null))
-    refuse("sender_key_id", "must be an absolute id of a method of from");
+    addError("sender_key_id", "must be an absolute id of a method of from");
   return errors;
 }
 

@@ -63,15 +63,15 @@ export async function encryptPush(
     keys.privateKey,
     256,
   );
-  const input = await derive(
+  const input = await hkdf(
     new Uint8Array(shared),
     auth,
     concatBytes(utf8("WebPush: info\0"), p256dh, own),
     32,
   );
   const [key, nonce] = await Promise.all([
-    derive(input, salt, utf8("Content-Encoding: aes128gcm\0"), 16),
-    derive(input, salt, utf8("Content-Encoding: nonce\0"), 12),
+    hkdf(input, salt, utf8("Content-Encoding: aes128gcm\0"), 16),
+    hkdf(input, salt, utf8("Content-Encoding: nonce\0"), 12),
   ]);
   const padding = new Uint8Array(Math.max(1, padTo - content.length));
   padding[0] = 2;
@@ -84,7 +84,7 @@ export async function encryptPush(
   return concatBytes(salt, header, own, new Uint8Array(sealed));
 }
 
-async function derive(
+async function hkdf(
   key: Uint8Array,
   salt: Uint8Array,
   info: Uint8Array,

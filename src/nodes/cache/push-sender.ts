@@ -123,7 +123,7 @@ export function createSender(parts: SenderParts): Sender {
     isClosed: false,
   };
   const running = new Map<string, Promise<void>>();
-  const run = (name: string, work: () => Promise<void>): Promise<void> => {
+  const runInBackground = (name: string, work: () => Promise<void>): Promise<void> => {
     const attempt = work()
       .catch((error: unknown) => {
         if (!node.isClosed) parts.log("warn", "a push failed and is tried again", { error });
@@ -136,9 +136,9 @@ export function createSender(parts: SenderParts): Sender {
     const name = `${mailbox}/${id}`;
     // What finds no room is found by the next look.
     if (!node.isClosed && !running.has(name) && running.size < runningMax)
-      await run(name, () => push(node, { mailbox, id }));
+      await runInBackground(name, () => push(node, { mailbox, id }));
   };
-  const look = async (): Promise<void> => {
+  const sendDue = async (): Promise<void> => {
     let count = 0;
     const looked = new Set<Promise<unknown>>();
     for await (const page of scanRecords(parts.receipts, duePrefix, parts.now)) {
@@ -157,7 +157,7 @@ export function createSender(parts: SenderParts): Sender {
   };
   let timer: ReturnType<typeof setTimeout> | null = null;
   const lookAgain = async (): Promise<void> => {
-    await look().catch((error: unknown) => {
+    await sendDue().catch((error: unknown) => {
       if (!node.isClosed)
         parts.log("warn", "due pushes could not be read; they are read again", { error });
     });
@@ -173,9 +173,10 @@ export function createSender(parts: SenderParts): Sender {
       if (!node.tokens.take(network, 1)) return false;
       const content = encodeRecord({ waypost: confirmation });
       const pushed = { content, topic: "waypost-confirm", through: parts.confirmations, network };
-      void run(name, async () => void (await postPush(node, subscription, pushed))).finally(() =>
-        node.tokens.give(network, 1),
-      );
+      void runInBackground(
+        name,
+        async () => void (await postPush(node, subscription, pushed)),
+      ).finally(() => node.tokens.give(network, 1));
       return true;
     },
     close: () => {

@@ -98,10 +98,10 @@ export function createPush(parts: SenderParts): Push {
     stored: (arrival) => stored(node, arrival),
     subscribe: (owner, call) => confirmOrChallenge(node, owner, call),
     unsubscribe: async (owner) => {
-      await end(parts.receipts, owner);
+      await endSubscription(parts.receipts, owner);
       return { status: 200, json: { id: owner.id, state: "removed" } };
     },
-    keep: (mailbox, call) => keep(parts.receipts, mailbox, call),
+    keep: (mailbox, call) => keepSubscription(parts.receipts, mailbox, call),
     describe: (mailbox, nowMs) => describe(parts, mailbox, nowMs),
     close: () => {
       clearInterval(again);
@@ -110,7 +110,7 @@ export function createPush(parts: SenderParts): Push {
   };
 }
 
-async function end(receipts: Receipts, { mailbox, id }: PushOwner): Promise<void> {
+async function endSubscription(receipts: Receipts, { mailbox, id }: PushOwner): Promise<void> {
   await receipts.remove(subscriptionKey(mailbox, id));
   await receipts.remove(pauseKey(mailbox, id));
 }
@@ -118,13 +118,18 @@ async function end(receipts: Receipts, { mailbox, id }: PushOwner): Promise<void
 const checkList = compileShape(pushListShape);
 
 /** What is due for a subscription that ended goes with the next look. */
-async function keep(receipts: Receipts, mailbox: MailboxKey, call: Call): Promise<Answer | Fault> {
+async function keepSubscription(
+  receipts: Receipts,
+  mailbox: MailboxKey,
+  call: Call,
+): Promise<Answer | Fault> {
   const members = parseJsonObject(call.body);
   const asked = isFault(members) ? members : checkList(members);
   if (isFault(asked)) return asked;
   const all = await subscriptionsOf(receipts, mailbox, call.nowMs);
   const kept = all.map(({ id }) => id).filter((id) => asked.ids.includes(id));
-  for (const { id } of all) if (!kept.includes(id)) await end(receipts, { mailbox, id });
+  for (const { id } of all)
+    if (!kept.includes(id)) await endSubscription(receipts, { mailbox, id });
   return { status: 200, json: { ids: kept } };
 }
 

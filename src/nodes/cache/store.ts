@@ -81,7 +81,7 @@ export async function storeEnvelope(
   submitted: Submitted,
 ): Promise<StoreReceipt | Fault> {
   const { nowMs } = submitted;
-  const admission = await admit(parts, envelope, submitted);
+  const admission = await admitEnvelope(parts, envelope, submitted);
   if (isFault(admission)) return admission;
   const mailbox = mailboxOf(envelope.to, admission.recipient.life);
   const author = authorOf(envelope, admission.sender);
@@ -152,7 +152,7 @@ export function storeRules(
   };
 }
 
-async function admit(
+async function admitEnvelope(
   parts: StoreParts,
   envelope: Envelope,
   { nowMs, relayed, senderHome: home = null, network }: Submitted,

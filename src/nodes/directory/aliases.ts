@@ -41,7 +41,7 @@ export function createAliasRules({
   members,
 }: AliasParts): AliasRules {
   const formOf = (name: string) => normalizeAlias(name) ?? name;
-  const check = (did: Did, alias: string): Fault | null => {
+  const checkReserved = (did: Did, alias: string): Fault | null => {
     const isReserved = settings.reserved_aliases.some((name) => formOf(name) === formOf(alias));
     const isFree = !isReserved || did === operator.did;
     return isFree
@@ -49,9 +49,9 @@ export function createAliasRules({
       : fault("alias_reserved", "the operator of this Directory reserves the name");
   };
   return {
-    check,
+    check: checkReserved,
     claim: async (did, alias, nowMs) => {
-      const refused = check(did, alias);
+      const refused = checkReserved(did, alias);
       if (refused !== null) return refused;
       const { aliases, alias_interval: intervalMs } = settings;
       if (aliases === "members" && (await members.of(did, nowMs)) === null)

@@ -99,13 +99,13 @@ export function createLog(parts: LogParts): Publisher {
   const stopping = new Waiters();
   let running = true;
   const { lookMs } = parts.times ?? timesDefault;
-  const run = async (): Promise<void> => {
+  const publishWhileDue = async (): Promise<void> => {
     while (running) {
       await publish(parts, state).catch((error: unknown) => report(parts, state, errorText(error)));
       if (running) await stopping.wait(lookMs);
     }
   };
-  void run();
+  void publishWhileDue();
   return {
     routes: [
       checkpointRoute(state),

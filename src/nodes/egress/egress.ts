@@ -131,7 +131,7 @@ export function createEgress(options: EgressOptions): Egress {
     if (typeof release === "string") return place.end ?? hostBusy;
     let outcome = unavailable;
     try {
-      outcome = place.end ?? (await send(state, endpoint, { ...request, place }));
+      outcome = place.end ?? (await sendRequest(state, endpoint, { ...request, place }));
       // It may have given way at the last moment.
       if (place.end === gaveWay) outcome = gaveWay;
       return outcome;
@@ -188,7 +188,7 @@ function createPlaces(now: () => number, requestsMax: number) {
   const share = createFairShare(requestsMax, { shrinks: true });
   const held = new Set<RequestPlace>();
   /** Whatever still runs is cut: a body that has not ended, say. */
-  const give = (place: RequestPlace, end: EgressAnswer | null = null): void => {
+  const endRequest = (place: RequestPlace, end: EgressAnswer | null = null): void => {
     if (!held.delete(place)) return;
     place.end ??= end;
     share.give(place.client, 1);
@@ -205,7 +205,7 @@ function createPlaces(now: () => number, requestsMax: number) {
     const slow = [...held].filter(({ takenAtMs }) => now() - takenAtMs >= slowMs);
     const [first] = slow.sort((a, b) => countOf(b) - countOf(a));
     if (first === undefined || countOf(first) <= (ofClient.get(client)?.length ?? 0)) return false;
-    give(first, gaveWay);
+    endRequest(first, gaveWay);
     return true;
   };
   return {
@@ -228,9 +228,9 @@ function createPlaces(now: () => number, requestsMax: number) {
       place.abort.signal.addEventListener("abort", () => clearTimeout(timer));
       return place;
     },
-    give,
+    give: endRequest,
     endAll: () => {
-      for (const place of held) give(place, busy);
+      for (const place of held) endRequest(place, busy);
     },
   };
 }
@@ -266,7 +266,7 @@ type EgressState = {
 type PlacedRequest = EgressRequest & { readonly place: RequestPlace };
 
 /** Resolves, checks, connects, asks. The connection always goes to an address that was checked. */
-async function send(
+async function sendRequest(
   state: EgressState,
   endpoint: ServiceEndpoint,
   request: PlacedRequest,
@@ -415,14 +415,14 @@ function tlsOf(host: string, address: string, ca: readonly string[]) {
 function canConnect(address: string, port: number, timeoutMs: number): Promise<boolean> {
   return new Promise((resolve) => {
     const socket = connect({ host: address, port });
-    const settle = (connected: boolean) => {
+    const endAttempt = (connected: boolean) => {
       clearTimeout(timer);
       // Also ends an attempt that is still waiting for the other side, which would hold a descriptor for minutes.
       socket.destroy();
       resolve(connected);
     };
-    const timer = setTimeout(() => settle(false), timeoutMs);
-    socket.once("connect", () => settle(true));
-    socket.on("error", () => settle(false));
+    const timer = setTimeout(() => endAttempt(false), timeoutMs);
+    socket.once("connect", () => endAttempt(true));
+    socket.on("error", () => endAttempt(false));
   });
 }

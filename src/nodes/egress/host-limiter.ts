@@ -71,16 +71,16 @@ export function createHostLimiter(limits: HostLimits, now: () => number): HostLi
   ): Promise<Release | NoSlot> =>
     new Promise((resolve) => {
       const leave = (end: () => Release | NoSlot): void => {
-        signal.removeEventListener("abort", giveUp);
-        host.waiting.delete(admit);
+        signal.removeEventListener("abort", leaveLate);
+        host.waiting.delete(admitWaiting);
         sums.waiting -= 1;
         resolve(end());
       };
       // The circuit may have opened during the wait.
-      const admit = () => leave(() => (isOpen(host) ? "open" : use(destination, host)));
-      const giveUp = () => leave(() => "late");
-      signal.addEventListener("abort", giveUp);
-      host.waiting.add(admit);
+      const admitWaiting = () => leave(() => (isOpen(host) ? "open" : use(destination, host)));
+      const leaveLate = () => leave(() => "late");
+      signal.addEventListener("abort", leaveLate);
+      host.waiting.add(admitWaiting);
       sums.waiting += 1;
     });
 

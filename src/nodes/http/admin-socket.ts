@@ -83,7 +83,7 @@ export async function listenForPeers({ app, path, group }: AdminSocket): Promise
     } finally {
       process.umask(before);
     }
-    if (gid !== null && server.listening) give(path, gid);
+    if (gid !== null && server.listening) giveToGroup(path, gid);
     return { server, bound };
   };
   const first = bind();
@@ -147,11 +147,11 @@ function openFolder(folder: string, gid: number): void {
     throw new Error(
       `with server.admin_group it needs a folder of its own, and ${folder} has ${found.name}`,
     );
-  give(folder, gid);
+  giveToGroup(folder, gid);
   if ((statSync(folder).mode & 0o777) !== 0o750) chmodSync(folder, 0o750);
 }
 
-function give(path: string, gid: number): void {
+function giveToGroup(path: string, gid: number): void {
   const { uid, gid: before } = statSync(path);
   if (before === gid) return;
   try {

@@ -108,7 +108,7 @@ async function readStream(
   const deadlineMs = performance.now() + rules.deadlineMs;
   const chunks: Uint8Array[] = [];
   let [received, held] = [0, countedBytesMin];
-  const add = async (): Promise<ReadBody | Fault | "full" | null> => {
+  const readNext = async (): Promise<ReadBody | Fault | "full" | null> => {
     const step = await withDeadline(reader.read(), deadlineMs - performance.now()).catch(brokenOff);
     if (step === late) return stalled();
     if (step.done) return { bytes: joinBytes(chunks), held };
@@ -119,8 +119,8 @@ async function readStream(
     chunks.push(step.value);
     return null;
   };
-  let read = await add();
-  while (read === null) read = await add();
+  let read = await readNext();
+  while (read === null) read = await readNext();
   if (read === "full" || isFault(read)) {
     budget.give(client, held);
     // A read that is still waiting breaks off.
@@ -239,13 +239,13 @@ export async function streamParts(
   })();
   let first: IteratorResult<Uint8Array, void> | null = await chunks.next();
   let timer: ReturnType<typeof setTimeout> | undefined;
-  const end = (): void => {
+  const endBody = (): void => {
     clearTimeout(timer);
     chunks.return().catch(brokenOff);
   };
   const watch = (controller: ReadableStreamDefaultController): void => {
     timer = setTimeout(() => {
-      end();
+      endBody();
       controller.error(new Error("the client did not read its answer in time"));
     }, deadlineMs);
   };
@@ -257,5 +257,8 @@ export async function streamParts(
     controller.enqueue(step.value);
     watch(controller);
   };
-  return new ReadableStream<Uint8Array>({ start: watch, pull, cancel: end }, { highWaterMark: 0 });
+  return new ReadableStream<Uint8Array>(
+    { start: watch, pull, cancel: endBody },
+    { highWaterMark: 0 },
+  );
 }

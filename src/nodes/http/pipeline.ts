@@ -258,7 +258,7 @@ export async function serve(
     if (peer === null && connection.port !== undefined) return new Response(null, { status: 400 });
     await iterationEnd();
     const exchange = new Exchange(http, plan, request, clientOf(http, request, peer), connection);
-    const worked = (await admitRequest(exchange)) ?? (await work(exchange));
+    const worked = (await admitRequest(exchange)) ?? (await runRoute(exchange));
     const result = isFault(worked) ? worked : await boundLength(exchange, worked);
     record(exchange, result, performance.now() - startedMs);
     return result.status === 101 ? undefined : render(exchange, result);
@@ -354,7 +354,7 @@ async function refuseLate(exchange: Exchange, limit: CapacityLimit): Promise<Fau
   return isDelayed && !isUnread ? refusal : refuseEarly(exchange, refusal);
 }
 
-async function work(exchange: Exchange): Promise<Result> {
+async function runRoute(exchange: Exchange): Promise<Result> {
   const { http, plan, requestId, network } = exchange;
   try {
     return await plan.route.handle(exchange);

@@ -152,7 +152,7 @@ type RenderOptions = {
 };
 
 export function renderResponse(outcome: Answer | Fault, options: RenderOptions): Response {
-  const answer = isFault(outcome) ? answerOf(outcome, options) : outcome;
+  const answer = isFault(outcome) ? renderFault(outcome, options) : outcome;
   const base = baseOf(options.cors);
   base.set("content-type", answer.body?.contentType ?? "application/json");
   base.set("x-request-id", options.requestId);
@@ -230,7 +230,7 @@ function inOneWrite(bytes: Uint8Array): BodyInit {
   return stream;
 }
 
-function answerOf(
+function renderFault(
   fault: Fault,
   { faults, requestId, showSignedText = false }: RenderOptions,
 ): Answer {

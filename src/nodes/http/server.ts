@@ -118,10 +118,10 @@ function isFor({ host }: Site, { headers }: Request): boolean {
 /** The server has one table of paths for all hosts. */
 function pathsOfBoth(app: App, site: Site): App["paths"] {
   const names = new Set([...Object.keys(app.paths), ...Object.keys(site.app.paths)]);
-  const answerOf = (one: App, path: string) => one.paths[path] ?? one.respondElsewhere;
+  const responderOf = (one: App, path: string) => one.paths[path] ?? one.respondElsewhere;
   return Object.fromEntries(
     [...names].map((path) => {
-      const [own, others] = [answerOf(site.app, path), answerOf(app, path)];
+      const [own, others] = [responderOf(site.app, path), responderOf(app, path)];
       return [
         path,
         (request, connection) => (isFor(site, request) ? own : others)(request, connection),

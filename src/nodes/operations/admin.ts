@@ -32,7 +32,7 @@ export function createAdmin({ settings, audit, ownUid }: AdminParts): Admin {
   const mayDo = (peer: Peer | null): ((action: AdminAction) => boolean) => {
     const groups = Object.entries(settings.admin_groups);
     if (groups.length === 0 || peer?.uid === 0 || peer?.uid === ownUid) return () => true;
-    const rights = groups.flatMap(([name, given]) => (isOf(peer, name) ? given : []));
+    const rights = groups.flatMap(([name, given]) => (isNamed(peer, name) ? given : []));
     return (action) => rightsHold(rights, action);
   };
   return {
@@ -46,7 +46,7 @@ export function createAdmin({ settings, audit, ownUid }: AdminParts): Admin {
   };
 }
 
-function isOf(peer: Peer | null, name: string): boolean {
+function isNamed(peer: Peer | null, name: string): boolean {
   if (peer === null) return false;
   if (name.startsWith(userPrefix)) return userId(name.slice(userPrefix.length)) === peer.uid;
   const group = groupId(name);

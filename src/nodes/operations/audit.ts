@@ -96,7 +96,7 @@ export function createAudit({ receipts, bounds, now, log }: Parts): Audit {
   };
   const recent = new Map<string, Kept>();
   let added = 0;
-  const write = async (action: AuditedAction): Promise<void> => {
+  const writeAction = async (action: AuditedAction): Promise<void> => {
     const atMs = now();
     const name = repetitionOf(action);
     const before = recent.get(name.key);
@@ -123,7 +123,7 @@ export function createAudit({ receipts, bounds, now, log }: Parts): Audit {
     add: (action) => {
       writing = writing
         .then(async () => {
-          for (const part of boundedActions(action)) await write(part);
+          for (const part of boundedActions(action)) await writeAction(part);
         })
         .catch((error: unknown) => {
           const { user, action: name, outcome } = action;
@@ -148,8 +148,8 @@ export function createAudit({ receipts, bounds, now, log }: Parts): Audit {
 function beyond(records: readonly Kept[], max: number): Kept[] {
   const ofUsers = [...Map.groupBy(records, ({ record }) => record.uid).values()];
   let share = Math.ceil(max * userShare);
-  const kept = () => ofUsers.reduce((sum, { length }) => sum + Math.min(length, share), 0);
-  while (share > 1 && kept() > max) share -= 1;
+  const countWithin = () => ofUsers.reduce((sum, { length }) => sum + Math.min(length, share), 0);
+  while (share > 1 && countWithin() > max) share -= 1;
   return ofUsers.flatMap((own) => own.slice(share));
 }
 

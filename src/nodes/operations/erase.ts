@@ -141,7 +141,7 @@ export function followDeletions({
     await receipts.remove(key);
   };
   let [isDue, isLooking] = [true, false];
-  const look = async (): Promise<void> => {
+  const eraseDue = async (): Promise<void> => {
     isDue = false;
     for await (const page of scanRecords(receipts, duePrefix, now))
       for (const [key, value] of page) {
@@ -153,7 +153,7 @@ export function followDeletions({
   const timer = setInterval(async () => {
     if (!isDue || isLooking) return;
     isLooking = true;
-    await look().catch((error: unknown) => {
+    await eraseDue().catch((error: unknown) => {
       isDue = true;
       log("warn", "the mail of deleted DIDs can't be removed now", { error });
     });

@@ -53,7 +53,7 @@ const shownMs = 90 * dayMs;
 
 export const invitationId = (code: string): string => encodeHex(sha256(utf8(code))).slice(0, 32);
 const useKey = (id: string, place: number): string => `invitation:${id}:${place}`;
-const invalid = (detail: string): Fault => fault("invitation_invalid", detail);
+const invalidInvitation = (detail: string): Fault => fault("invitation_invalid", detail);
 
 const prefix = "/invitation/";
 
@@ -65,8 +65,9 @@ export function createInvitations({
   now: () => number;
 }): Invitations {
   const endOf = ({ expiresAtMs }: Invitation) => expiresAtMs + shownMs;
-  const keep = (one: Invitation) => receipts.put(prefix + one.id, encodeRecord(one), endOf(one));
-  const read = <T>(key: string) => readRecord<T>(receipts, key, now());
+  const keepInvitation = (one: Invitation) =>
+    receipts.put(prefix + one.id, encodeRecord(one), endOf(one));
+  const readNow = <T>(key: string) => readRecord<T>(receipts, key, now());
   const readAll = async (): Promise<Invitation[]> => {
     const found = await receipts.scan(prefix, { after: null, limit: invitationsMax, nowMs: now() });
     const all = found.map(([, value]) => decodeRecord<Invitation>(value));
@@ -75,7 +76,7 @@ export function createInvitations({
   const placesOf = ({ id, usesMax }: Invitation) =>
     Array.from({ length: usesMax }, (_, place) => useKey(id, place));
   const usesOf = async (invitation: Invitation): Promise<Use[]> => {
-    const uses = await Promise.all(placesOf(invitation).map((key) => read<Use>(key)));
+    const uses = await Promise.all(placesOf(invitation).map((key) => readNow<Use>(key)));
     return uses.filter((use) => use !== null).sort((a, b) => a.atMs - b.atMs);
   };
   return {
@@ -94,7 +95,7 @@ export function createInvitations({
         usesMax,
         note,
       };
-      await keep(made);
+      await keepInvitation(made);
       return { ...made, code };
     },
     revoke: async (named) => {
@@ -108,14 +109,14 @@ export function createInvitations({
           one === undefined ? "no invitation has this id" : "several ids begin like this",
         );
       const revoked = { ...one, revokedAtMs: one.revokedAtMs ?? now() };
-      await keep(revoked);
+      await keepInvitation(revoked);
       return revoked;
     },
     claim: async (code, did) => {
-      const invitation = await read<Invitation>(prefix + invitationId(code));
-      if (invitation === null) return invalid("there is no such invitation");
-      if (invitation.revokedAtMs !== null) return invalid("the invitation was revoked");
-      if (invitation.expiresAtMs <= now()) return invalid("the invitation has expired");
+      const invitation = await readNow<Invitation>(prefix + invitationId(code));
+      if (invitation === null) return invalidInvitation("there is no such invitation");
+      if (invitation.revokedAtMs !== null) return invalidInvitation("the invitation was revoked");
+      if (invitation.expiresAtMs <= now()) return invalidInvitation("the invitation has expired");
       const use = encodeRecord({ did, atMs: now() } satisfies Use);
       const places = placesOf(invitation);
       // Each DID begins at a place of its own, so that it finds the use that it has, and a free one, after few looks.
@@ -125,13 +126,13 @@ export function createInvitations({
         const held = await receipts.putIfAbsent(key, use, endOf(invitation), now());
         if (held === null || decodeRecord<Use>(held).did === did) return null;
       }
-      return invalid("the invitation has been used up");
+      return invalidInvitation("the invitation has been used up");
     },
     erase: async (did) => {
       let erased = 0;
       for (const invitation of await readAll())
         for (const key of placesOf(invitation)) {
-          const use = await read<Use>(key);
+          const use = await readNow<Use>(key);
           if (use?.did !== did) continue;
           await receipts.put(key, encodeRecord({ ...use, did: null }), endOf(invitation));
           erased += 1;

@@ -52,13 +52,13 @@ export async function followRecords<T>(
   };
   // One after the other, so that an older list never replaces a newer one.
   let reading = Promise.resolve();
-  const read = (): Promise<void> => {
+  const readInTurn = (): Promise<void> => {
     reading = reading.then(readChanged, readChanged);
     return reading;
   };
-  await read();
+  await readInTurn();
   const readLater = (): undefined => {
-    read().catch((error: unknown) => {
+    readInTurn().catch((error: unknown) => {
       log("warn", `${name} could not be read`, { error });
     });
   };
@@ -66,9 +66,9 @@ export async function followRecords<T>(
   const timer = setInterval(readLater, readEveryMs);
   timer.unref();
   return {
-    read,
+    read: readInTurn,
     announce: async () => {
-      await read();
+      await readInTurn();
       bus.publish(subject, new Uint8Array(0));
     },
     close: () => {

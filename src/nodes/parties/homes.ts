@@ -184,7 +184,9 @@ async function findForeign(
   if (!isSelfCertifying(did)) return "unknown";
   const named = allowedHome(state, home);
   const remembered = state.found.get(`${did}@`, () => askRemembered(state, did, network));
-  const own = await remembered.catch(ifRefused(async () => (await load(state, did)) ?? "silent"));
+  const own = await remembered.catch(
+    ifRefused(async () => (await loadProof(state, did)) ?? "silent"),
+  );
   const isSettled = typeof own !== "string" && (own.isFresh || own.home === named);
   if (named === null || isSettled) return own;
   const asking = state.found.get(`${did}@${named}`, () =>
@@ -199,7 +201,7 @@ async function askRemembered(
   did: Did,
   network: string,
 ): Promise<Foreign | Absence> {
-  const before = await load(state, did);
+  const before = await loadProof(state, did);
   if (before === null) return "unknown";
   claimQuestion(state, network);
   const found = await fetchProof(state, did, { home: before.home, before, network });
@@ -213,7 +215,7 @@ async function askNamed(
 ): Promise<Foreign | Absence> {
   // Before the store is read: a stranger invents as many homes as he likes.
   claimQuestion(state, network);
-  const before = await load(state, did);
+  const before = await loadProof(state, did);
   const found = await fetchProof(state, did, { home, before, network });
   // What another host says of a DID takes nothing away.
   if (typeof found === "string") return before === null ? found : "unknown";
@@ -240,7 +242,7 @@ async function fetchProof(
   if (reply === "silent" || reply === "policy_denied") return "silent";
   if (reply === "did_deactivated" || reply.length === 0) {
     if (before === null || !homesOf(before.document).includes(home)) return "silent";
-    return keep(state, { ...before, deactivated: reply === "did_deactivated" }, fetching);
+    return keepNewer(state, { ...before, deactivated: reply === "did_deactivated" }, fetching);
   }
   const proven = await provenState(state, did, reply);
   if (proven === null)
@@ -250,7 +252,7 @@ async function fetchProof(
     return logInvalid(state, fetching, `${contradiction.code}: ${contradiction.what}`);
   const named = homesOf(proven.document);
   if (named.includes(home))
-    return keep(
+    return keepNewer(
       state,
       foreignOf(proven, { home, bytes: reply, deactivated: false, checkedAtMs: 0 }),
       fetching,
@@ -291,7 +293,7 @@ const headBytes = 16;
 const proofKey = (did: Did) => `home/did/${did}`;
 
 /** What the home says now. It is remembered, anew once an hour, but new bytes beyond a network's share are not. */
-async function keep(
+async function keepNewer(
   state: HomesState,
   found: Foreign,
   { before, network }: Fetching,
@@ -306,18 +308,22 @@ async function keep(
     state.dayBytes.claim(storingNetwork(network), nowMs, isKnown ? 0 : bytes.length) === 0
   ) {
     const head = new Float64Array([deactivated ? 1 : 0, nowMs]);
-    await save(state, proofKey(did), concatBytes(new Uint8Array(head.buffer), bytes));
+    await saveProof(state, proofKey(did), concatBytes(new Uint8Array(head.buffer), bytes));
   }
   return { ...found, isFresh: true, checkedAtMs: nowMs };
 }
 
 /** A store that is full or away costs memory, and no answer. */
-async function save({ receipts, now }: HomesState, key: string, value: Uint8Array): Promise<void> {
+async function saveProof(
+  { receipts, now }: HomesState,
+  key: string,
+  value: Uint8Array,
+): Promise<void> {
   await receipts.put(key, value, now() + keptMs).catch(() => undefined);
 }
 
 /** What was verified before; of a DID whose home the operator refuses, nothing. */
-async function load(state: HomesState, did: Did): Promise<HeldProof | null> {
+async function loadProof(state: HomesState, did: Did): Promise<HeldProof | null> {
   const saved = await state.receipts.get(proofKey(did), state.now());
   if (saved === null) return null;
   const replayed = replay(state, did, saved.subarray(headBytes));
@@ -364,7 +370,7 @@ async function findAlias(
     if (typeof holder === "string") return holder;
     // Otherwise a host could give any alias to a person of another.
     if (!homesOf(holder.document).includes(home)) return "silent";
-    await save(state, `home/alias/${key}`, utf8(did));
+    await saveProof(state, `home/alias/${key}`, utf8(did));
     return { did };
   });
   const found = await asking.catch(silentIfRefused);

@@ -64,7 +64,7 @@ const isoDay = (nowMs: number): string => new Date(nowMs).toISOString().slice(0,
 const countedMs = 5 * minuteMs;
 
 export function createMembers({ receipts, keepsDays, log }: MembersParts): Members {
-  const put = (member: MemberRecord, nowMs: number) =>
+  const putMember = (member: MemberRecord, nowMs: number) =>
     receipts.putIfAbsent(prefix + member.did, encodeRecord(member), nowMs + keptMs, nowMs);
   const withDay = async (member: MemberRecord, nowMs: number): Promise<SeenMember> => {
     const lastSeen = keepsDays
@@ -90,13 +90,13 @@ export function createMembers({ receipts, keepsDays, log }: MembersParts): Membe
   let today = 0;
   const seenToday = new Set<Did>();
   const noteSeen = async (did: Did, nowMs: number): Promise<void> => {
-    await put({ did, sinceMs: nowMs, invitation: null }, nowMs);
+    await putMember({ did, sinceMs: nowMs, invitation: null }, nowMs);
     if (keepsDays) await receipts.put(seenKey(did), encodeRecord(isoDay(nowMs)), nowMs + keptMs);
   };
 
   return {
     registered: async (did, invitation, nowMs) => {
-      await put({ did, sinceMs: nowMs, invitation }, nowMs);
+      await putMember({ did, sinceMs: nowMs, invitation }, nowMs);
     },
     seen: (did, nowMs) => {
       const day = Math.floor(nowMs / dayMs);

@@ -42,7 +42,7 @@ export function createMemo<T>(options: MemoOptions<T>): Memo<T> {
   const { max, of } = options.bytes ?? { max: Number.POSITIVE_INFINITY, of: () => 0 };
   const kept = new BoundedMap<string, MemoEntry<T>>(entriesMax, { max, of: ({ bytes }) => bytes });
   let loading = 0;
-  const ask = (key: string, given?: () => Promise<T>): Promise<T> => {
+  const loadBounded = (key: string, given?: () => Promise<T>): Promise<T> => {
     if (loading >= loadsMax) throw new StoreError("unavailable", "too many lookups at once");
     loading += 1;
     // A value is as old as its request: time counts from here, not from the answer.
@@ -50,7 +50,7 @@ export function createMemo<T>(options: MemoOptions<T>): Memo<T> {
     const answer = Promise.resolve().then(given ?? (() => (load as NonNullable<typeof load>)(key)));
     const begun = { answer, untilMs: Number.POSITIVE_INFINITY, bytes: 0 };
     kept.set(key, begun);
-    const settle = (untilMs: number, bytes: number): void => {
+    const endLoad = (untilMs: number, bytes: number): void => {
       loading -= 1;
       // The answer to a question that was forgotten meanwhile is not remembered.
       if (kept.get(key) !== begun) return;
@@ -59,15 +59,15 @@ export function createMemo<T>(options: MemoOptions<T>): Memo<T> {
       else kept.delete(key);
     };
     answer.then(
-      (value) => settle(startMs + valueMs(value, key), of(value)),
-      () => settle(now() + failureMs, 0),
+      (value) => endLoad(startMs + valueMs(value, key), of(value)),
+      () => endLoad(now() + failureMs, 0),
     );
     return answer;
   };
   return {
     async get(key, given) {
       const known = kept.get(key);
-      return known !== undefined && now() < known.untilMs ? known.answer : ask(key, given);
+      return known !== undefined && now() < known.untilMs ? known.answer : loadBounded(key, given);
     },
     forget: (key) => void kept.delete(key),
     clear: () => kept.clear(),

@@ -275,7 +275,7 @@ function parseStoreReceipt(bytes: Uint8Array, asked: MessageIds): StoreReceipt |
     deduped: answer["deduped"] === true,
     message_id: asked.messageId,
     recipient: asked.recipient,
-    ...kept(answer, {
+    ...checkedMembers(answer, {
       expires_at: isTimestamp,
       max_ttl: isDuration,
       applied_ttl: isDuration,
@@ -290,7 +290,7 @@ function receiptProof(proof: JsonObject, asked: MessageIds) {
     event_type: "delivery",
     message_id: asked.messageId,
     recipient_did: asked.recipient,
-    ...kept(proof, { timestamp: isTimestamp }),
+    ...checkedMembers(proof, { timestamp: isTimestamp }),
     reason: null,
     signature: isSignature(proof["signature"]) ? proof["signature"] : null,
   };
@@ -298,7 +298,7 @@ function receiptProof(proof: JsonObject, asked: MessageIds) {
 
 type Check = (value: JsonValue | undefined) => boolean;
 
-function kept(
+function checkedMembers(
   members: JsonObject,
   checks: Readonly<Record<string, Check>>,
 ): Record<string, JsonValue> {

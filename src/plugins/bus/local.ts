@@ -76,17 +76,17 @@ export class LocalBus implements Bus {
       return Promise.resolve("nobody");
     const { promise, resolve } = Promise.withResolvers<Uint8Array | "nobody">();
     let left = inboxes.size;
-    const end = (answer: Uint8Array | "nobody"): void => {
+    const endRequest = (answer: Uint8Array | "nobody"): void => {
       clearTimeout(timer);
       this.openRequests.delete(giveUp);
       resolve(answer);
     };
-    const giveUp = () => end("nobody");
+    const giveUp = () => endRequest("nobody");
     const timer = setTimeout(giveUp, timeoutMs);
     this.openRequests.add(giveUp);
     const answer = (bytes: Uint8Array | undefined): void => {
       left--;
-      if (bytes !== undefined) end(bytes.slice());
+      if (bytes !== undefined) endRequest(bytes.slice());
       else if (left === 0) giveUp();
     };
     for (const inbox of [...inboxes]) inbox.add({ message: message.slice(), answer });

@@ -364,13 +364,13 @@ class NatsBus implements Bus {
     if (this.flushing) return;
     this.flushing = true;
     const sent = this.unreadBytes;
-    const read = (): void => {
+    const countRead = (): void => {
       if (connection !== this.connection) return;
       this.flushing = false;
       this.unreadBytes = Math.max(0, this.unreadBytes - sent);
       if (this.unreadBytes > 0 && this.connected.now) this.countUnread(connection, 0);
     };
-    connection.flush().then(read, read);
+    connection.flush().then(countRead, countRead);
   }
 
   subscribe(

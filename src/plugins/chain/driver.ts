@@ -72,7 +72,7 @@ export async function openChain(
   }
   const { endpoints, ledger } = open;
   // Together: what is asked of a light client ends with it.
-  const close = () => Promise.all([open.close(), light.close()]);
+  const closeAll = () => Promise.all([open.close(), light.close()]);
   let closed: Promise<void> | null = null;
   return {
     plugin: "chain",
@@ -82,7 +82,7 @@ export async function openChain(
       checkAge(endpoints.session().head, environment.now());
     },
     close() {
-      closed ??= close().then(() => local.close());
+      closed ??= closeAll().then(() => local.close());
       return closed;
     },
   };

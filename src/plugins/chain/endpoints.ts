@@ -112,7 +112,7 @@ export class Endpoints extends Connections {
   async block(hash: string): Promise<SignedBlock | null> {
     const known = this.lastBlocks.get(hash);
     if (known !== undefined) return known;
-    const asked = this.anywhere((session) => session.block(hash)).then(answerOf);
+    const asked = this.anywhere((session) => session.block(hash)).then(answerOrNull);
     this.lastBlocks.set(hash, asked);
     const forget = () => this.lastBlocks.delete(hash);
     asked.then((block) => block === null && forget(), forget);
@@ -121,7 +121,7 @@ export class Endpoints extends Connections {
 
   /** The runtime in force after a block, of any endpoint that has its state; `null` when none has it any more. */
   async runtimeAfter(hash: string): Promise<RuntimeMetadata | null> {
-    return answerOf(await this.anywhere((session) => session.metadataAt(hash)));
+    return answerOrNull(await this.anywhere((session) => session.metadataAt(hash)));
   }
 
   /**
@@ -305,7 +305,7 @@ export class Endpoints extends Connections {
   }
 }
 
-const answerOf = <T>(found: AnswerOfNode<T> | null): T | null => found?.answer ?? null;
+const answerOrNull = <T>(found: AnswerOfNode<T> | null): T | null => found?.answer ?? null;
 
 const byFavour: readonly Verdict[] = [
   "taken",

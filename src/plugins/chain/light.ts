@@ -278,10 +278,10 @@ class LightClient {
 
 /** A chain of the light client like a socket. */
 function socketOf(chain: Chain, { onOpen, onMessage, onClose }: SocketEvents): Socket {
-  const read = async (): Promise<never> => {
+  const readForever = async (): Promise<never> => {
     for (;;) onMessage(await chain.nextJsonRpcResponse());
   };
   onOpen();
-  read().catch((error: unknown) => onClose(errorText(error)));
+  readForever().catch((error: unknown) => onClose(errorText(error)));
   return { send: (text) => chain.sendJsonRpc(text), close: () => {} };
 }

@@ -345,13 +345,13 @@ export function attempted<T>(read: () => T, note: ReportProblem): T | null {
 
 /** Throws when a record is damaged. Costs about 1 µs for each KiB. */
 function checkRecord(table: DatabaseName, key: Buffer, value: Uint8Array): void {
-  const check = (isSound: boolean, problem: string) => {
+  const demand = (isSound: boolean, problem: string) => {
     if (!isSound) throw new StoreError("corrupt", problem);
   };
   if (table === "blocks") {
-    check(key.length === 8 && value.length > 0, "a block of messages is damaged");
+    demand(key.length === 8 && value.length > 0, "a block of messages is damaged");
     for (const body of bodiesOf(value))
-      check(body?.isIntact === true, "a block holds a damaged message");
+      demand(body?.isIntact === true, "a block holds a damaged message");
   } else if (table !== "meta" || !key.equals(formatKey))
     unsealed(key, value, `a record of table "${table}"`);
 }

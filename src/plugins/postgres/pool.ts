@@ -296,20 +296,20 @@ export class Pool {
       throw new StoreError("unavailable", "all connections are busy and their queue is full");
     }
     const { promise, resolve, reject } = Promise.withResolvers<Slot>();
-    const refuse = (reason: StoreError): void => {
+    const refuseWaiter = (reason: StoreError): void => {
       clearTimeout(timer);
       this.waiting.splice(this.waiting.indexOf(waiter), 1);
       reject(reason);
     };
     const timer = setTimeout(
-      () => refuse(new StoreError("unavailable", "no connection became free in time")),
+      () => refuseWaiter(new StoreError("unavailable", "no connection became free in time")),
       this.settings.statement_timeout_ms,
     );
-    const give = (given: Slot): void => {
+    const giveSlot = (given: Slot): void => {
       clearTimeout(timer);
       resolve(given);
     };
-    const waiter = { give, refuse };
+    const waiter = { give: giveSlot, refuse: refuseWaiter };
     this.waiting.push(waiter);
     return promise;
   }

@@ -146,12 +146,12 @@ export class PostgresTable implements SharedTable {
   ): Promise<Map<string, Uint8Array>> {
     if (!(failure instanceof StoreError && failure.code === "unavailable")) throw failure;
     if (this.pool.clock.problem() !== null) throw failure;
-    const ask = async (text: string, given: readonly Parameter[] = []) => {
+    const askRows = async (text: string, given: readonly Parameter[] = []) => {
       const rows = await this.pool.askStandby(text, given);
       if (rows === null) throw failure;
       return rows;
     };
-    const found = await fetchKeys(ask, keys);
+    const found = await fetchKeys(askRows, keys);
     const head = found.get(headKey);
     if (head === undefined || this.knownHead === null) throw failure;
     const [there, known] = [decodeHead(head), decodeHead(this.knownHead)];
@@ -353,16 +353,16 @@ export function openPostgresReceipts(pool: Pool): Receipts {
     1,
     batchLimits,
   );
-  const add = (writing: Writing) =>
+  const addWrite = (writing: Writing) =>
     writes.add({ given: writing, bytes: (writing.value?.length ?? 0) + 256, key: writing.key });
   return {
     async put(key, value, untilMs) {
       checkReceipt(key, value);
-      await add({ key: rowKeyOf(key), how: "put", value, until: untilMs, at: 0 });
+      await addWrite({ key: rowKeyOf(key), how: "put", value, until: untilMs, at: 0 });
     },
     async putIfAbsent(key, value, untilMs, nowMs) {
       checkReceipt(key, value);
-      return add({ key: rowKeyOf(key), how: "absent", value, until: untilMs, at: nowMs });
+      return addWrite({ key: rowKeyOf(key), how: "absent", value, until: untilMs, at: nowMs });
     },
     async get(key, nowMs) {
       const [row] = await pool.query("select {s}.receipt_of(decode($1, 'hex'), $2) as value", [
@@ -373,7 +373,7 @@ export function openPostgresReceipts(pool: Pool): Receipts {
       return value === null ? null : new Uint8Array(value);
     },
     async remove(key, value) {
-      await add({ key: rowKeyOf(key), how: "remove", value: value ?? null, until: 0, at: 0 });
+      await addWrite({ key: rowKeyOf(key), how: "remove", value: value ?? null, until: 0, at: 0 });
     },
     async scan(prefix, { after, limit, nowMs }) {
       checkPrefix(prefix);

@@ -121,7 +121,7 @@ export function shardsOf(
   const totals = new StoreTotals(pools, test.totalsAgeMs ?? totalsAgeMs);
   return shardOptions(options).map(([name, { schema }], n) => {
     const pool = pools[n]!;
-    const open = async () => {
+    const openAll = async () => {
       await checkSchema(pool, schema);
       await checkDurability(pool);
       await pool.probe();
@@ -130,7 +130,7 @@ export function shardsOf(
       const mailbox = new PostgresMailbox(pool, expiry, totals, n, test.batches);
       return { mailbox, replay: openPostgresReplay(pool), receipts: openPostgresReceipts(pool) };
     };
-    return new Shard(name, pool, open);
+    return new Shard(name, pool, openAll);
   });
 }
 
@@ -147,7 +147,7 @@ export async function openPostgres(
     ones.map(([name], n) => [name, pools[n]!] as const),
     environment,
   );
-  const close = async () => {
+  const closeAll = async () => {
     unwatch();
     await Promise.all(pools.map((pool) => pool.close()));
   };
@@ -166,11 +166,11 @@ export async function openPostgres(
       probe: () => probeShards(shards),
       async close() {
         await ledger.close();
-        await close();
+        await closeAll();
       },
     };
   } catch (error) {
-    await close();
+    await closeAll();
     throw error;
   }
 }

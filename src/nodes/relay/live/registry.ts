@@ -194,7 +194,7 @@ export const closeCodes = {
 } as const;
 
 /** Adds `value` to the set at `key`; the answer is a function that removes it. */
-export function add<K, V>(map: Map<K, Set<V>>, key: K, value: V): () => void {
+export function addToSet<K, V>(map: Map<K, Set<V>>, key: K, value: V): () => void {
   const set = map.get(key) ?? new Set<V>();
   map.set(key, set.add(value));
   return () => {
@@ -224,7 +224,7 @@ export function endProofWait(registry: SessionRegistry, socket: SessionWebSocket
 }
 
 /** Takes a socket out of everything. Idempotent. */
-export function forget(registry: SessionRegistry, socket: SessionWebSocket): void {
+export function forgetSession(registry: SessionRegistry, socket: SessionWebSocket): void {
   const session = socket.data;
   endProofWait(registry, socket);
   session.state = "closed";
@@ -311,7 +311,7 @@ function deliverTo(
   if (isBehind || !hasRoom(registry, session, envelope.bytes.length))
     return Promise.resolve("gone");
   const { promise, resolve } = Promise.withResolvers<LiveOutcome>();
-  const settle = (outcome: LiveOutcome) => {
+  const settleDelivery = (outcome: LiveOutcome) => {
     if (!session.unacked.delete(envelope.messageId)) return;
     clearTimeout(timer);
     session.unackedBytes -= envelope.bytes.length;
@@ -321,11 +321,16 @@ function deliverTo(
     resolve(outcome);
     terminateUnread(socket);
   };
-  const timer = setTimeout(() => settle("silent"), delivery.timeoutMs);
-  session.unacked.set(envelope.messageId, { bytes: envelope.bytes, outcome: promise, settle });
+  const timer = setTimeout(() => settleDelivery("silent"), delivery.timeoutMs);
+  session.unacked.set(envelope.messageId, {
+    bytes: envelope.bytes,
+    outcome: promise,
+    settle: settleDelivery,
+  });
   session.unackedBytes += envelope.bytes.length;
   registry.unackedBytes += envelope.bytes.length;
-  if (session.state === "live") sendUnacked(socket, { settle, text: delivery.text });
+  if (session.state === "live")
+    sendUnacked(socket, { settle: settleDelivery, text: delivery.text });
   return promise;
 }
 

@@ -20,7 +20,7 @@ import type { Call, Route } from "../../http/route.ts";
 import { checkClientRate, type NetworkPlaces, networkPlaces } from "../../parties/rates.ts";
 import { endUnauthorized, followChanges, lookAgain } from "./authority.ts";
 import {
-  add,
+  addToSet,
   bearsProof,
   type ConnectTerms,
   closeCodes,
@@ -32,7 +32,7 @@ import {
   deliverToSockets,
   endProofWait,
   firstAcknowledged,
-  forget,
+  forgetSession,
   frameBytesMax,
   goLive,
   keyText,
@@ -144,7 +144,7 @@ function makeWay(
   isOlder: (joinCount: number) => boolean,
 ): Promise<void> {
   for (const other of sameDevice(registry, target))
-    if (isOlder(other.data.joinCount)) replace(registry, other);
+    if (isOlder(other.data.joinCount)) replaceSession(registry, other);
   return settledWithin(deliveriesEnding(registry, target.did), registry.bounds.joinMs);
 }
 
@@ -179,7 +179,7 @@ function sessionRoute(registry: Sessions, networks: NetworkPlaces): Route {
       registry.blocks?.checkClient(request.client) ??
       checkClientRate(registry.connects, request, settings),
     handle: async (call) => {
-      const data = await admit(registry, call);
+      const data = await admitUpgrade(registry, call);
       if (isFault(data)) return data;
       if (data.permit === null && registry.unproven.size >= registry.bounds.unprovenMax)
         return noRoom();
@@ -204,12 +204,12 @@ function socketEvents(
     idleTimeout: registry.bounds.idleSeconds,
     sendPings: true,
     perMessageDeflate: false,
-    open: (socket) => opened(registry, socket),
+    open: (socket) => sessionOpened(registry, socket),
     message: (socket, frame) =>
       socket.data.state === "live" ? reply(socket, frame) : proveSession(registry, socket, frame),
     close: (socket) => {
       networks.give(socket.data.client);
-      forget(registry, socket);
+      forgetSession(registry, socket);
     },
   };
 }
@@ -217,7 +217,7 @@ function socketEvents(
 const noRoom = () => fault("service_unavailable", "the node has no capacity for another session");
 
 /** The checks before the upgrade: path, room, and the proof when it came in headers. */
-async function admit(registry: Sessions, call: Call): Promise<SessionSocket | Fault> {
+async function admitUpgrade(registry: Sessions, call: Call): Promise<SessionSocket | Fault> {
   const target = parseSessionTarget(call.params);
   if (isFault(target)) return target;
   const shutOut = registry.blocks?.checkDid(target.did) ?? null;
@@ -285,7 +285,7 @@ async function permitOf(
 
 // ------------------------------------------------------------------------------------------ life of a socket
 
-function opened(registry: Sessions, socket: SessionWebSocket): void {
+function sessionOpened(registry: Sessions, socket: SessionWebSocket): void {
   registry.sockets.add(socket);
   // The operator shut it out during the upgrade.
   const shutOut = checkShutOut(registry, socket.data);
@@ -349,7 +349,7 @@ function closeCodeOf(refusal: Fault): number {
 function beginJoin(registry: Sessions, socket: SessionWebSocket): void {
   joinSession(registry, socket).catch((error: unknown) => {
     registry.log("error", "a live session could not join", { error: String(error) });
-    forget(registry, socket);
+    forgetSession(registry, socket);
     socket.close(closeCodes.tryLater, "internal_error");
   });
 }
@@ -365,13 +365,13 @@ async function joinSession(registry: Sessions, socket: SessionWebSocket): Promis
   endProofWait(registry, socket);
   session.state = "joining";
   // Without an await, so that of two sessions of a device one is first.
-  for (const older of sameDevice(registry, session.target)) replace(registry, older);
+  for (const older of sameDevice(registry, session.target)) replaceSession(registry, older);
   if ((registry.proven.get(did)?.size ?? 0) >= registry.settings.recipient_sessions_max) {
-    forget(registry, socket);
+    forgetSession(registry, socket);
     shut(socket, closeCodes.tooMany, "too many sessions of this DID");
     return;
   }
-  const leave = add(registry.proven, did, socket);
+  const leave = addToSet(registry.proven, did, socket);
   const unlisten = registry.remote?.listen(did);
   const muteBell = registry.bell.listen(did, ringerOf(registry, socket));
   const stopLooking = lookAgain(registry, did);
@@ -399,7 +399,7 @@ const storedFrame = JSON.stringify({ type: "stored" });
 function ringerOf(registry: Sessions, socket: SessionWebSocket): () => void {
   let rungMs = Number.NEGATIVE_INFINITY;
   let isDue = false;
-  const send = async () => {
+  const ringNow = async () => {
     await endUnauthorized(registry, socket.data.target.did);
     isDue = false;
     rungMs = performance.now();
@@ -408,7 +408,7 @@ function ringerOf(registry: Sessions, socket: SessionWebSocket): () => void {
   return () => {
     if (isDue || !socket.data.canForward) return;
     isDue = true;
-    setTimeout(() => void send(), Math.max(ringMs, rungMs + secondMs - performance.now()));
+    setTimeout(() => void ringNow(), Math.max(ringMs, rungMs + secondMs - performance.now()));
   };
 }
 
@@ -419,9 +419,9 @@ function sameDevice(registry: Sessions, { did, deviceId }: SessionTarget): Sessi
 }
 
 /** Its unacknowledged envelopes move on now, not when a dead connection has noticed. */
-function replace(registry: Sessions, socket: SessionWebSocket): void {
+function replaceSession(registry: Sessions, socket: SessionWebSocket): void {
   if (isClosed(socket.data)) return;
-  forget(registry, socket);
+  forgetSession(registry, socket);
   shut(socket, closeCodes.replaced, "replaced by a newer connection");
 }
 
