@@ -33,12 +33,12 @@ export const membersMax = 64;
 const [statementsMax, leavingsMax] = [8, membersMax];
 /** A bundle in JSON, so that it is small content. */
 const bundleCharactersMax = 60_000;
-/** Of one group. */
-const waitingMax = 16;
+/** Of one group, and of people who are not in it: as many as can be made up. */
+const [waitingMax, waitingOthersMax] = [12, 4];
 const owedMax = 4;
 
 /** `key` is the root key in hex, `signature` in Base64. */
-type BySignature = { readonly key: string; readonly signature: string };
+export type BySignature = { readonly key: string; readonly signature: string };
 export type SignedStatement = { readonly statement: Statement } & BySignature;
 export type SignedLeaving = Leaving & BySignature;
 export type SignedHandOver = HandOver & BySignature;
@@ -214,10 +214,22 @@ export function fitting({ statements, leavings, handOvers = [] }: Bundle): Bundl
   return { statements: kept, leavings, handOvers };
 }
 
-export const addWaiting = (
-  row: GroupRow,
+/** The last ones, each once. What others than members bring pushes out nothing of theirs. */
+export function addWaiting(
+  { state, waiting }: GroupRow,
   one: GroupRow["waiting"][number] | null,
-): GroupRow["waiting"] => (one === null ? row.waiting : [...row.waiting, one].slice(-waitingMax));
+): GroupRow["waiting"] {
+  if (one === null) return waiting;
+  const text = JSON.stringify([one.from, one.bundle]);
+  const before = waiting.filter(({ from, bundle }) => JSON.stringify([from, bundle]) !== text);
+  const all = [...before, one];
+  const isMember = ({ from }: typeof one) => from === state.maker || isIn(state, from);
+  const kept = new Set([
+    ...all.filter(isMember).slice(-waitingMax),
+    ...all.filter((each) => !isMember(each)).slice(-waitingOthersMax),
+  ]);
+  return all.filter((each) => kept.has(each));
+}
 
 /** The last ones, each once. */
 export function addOwed(owed: readonly OwedRow[], one: OwedRow): OwedRow[] {

@@ -176,11 +176,9 @@ export class OwnGroups {
     const { table, did: own, nowMs } = this.#own;
     const bundle = bundleIn(given);
     if (bundle === null || !isNamedRight(given)) return null;
-    const said = await this.#talk.judge(bundle, {
-      from: own,
-      row: await this.#rowFor(given, table),
-      sinceMs,
-    });
+    const row = await this.#rowFor(given, table);
+    const id = row?.state.id ?? given.state.id;
+    const said = await this.#talk.judging.judge(bundle, { id, from: own, row, sinceMs });
     // What it wills of a later invitation, it can't have meant.
     const until = isFirst ? Number.MAX_SAFE_INTEGER : Math.floor(sinceMs / secondMs);
     const listener = { own, root, isKnown: false, nowMs: nowMs() };
@@ -265,7 +263,7 @@ export class OwnGroups {
     const bundle = bundleIn(row);
     if (isSigned || state.maker === own || bundle === null) return;
     const sinceMs = nowMs();
-    const said = await this.#talk.judge(bundle, { from: own, row, sinceMs });
+    const said = await this.#talk.judging.judge(bundle, { id: state.id, from: own, row, sinceMs });
     const isWhole = said.statements.some(({ by }) => by === "in_force");
     if (!isWhole) return this.#ask(row, said);
     await table.change(async (batch) => {

@@ -93,7 +93,7 @@ export const factsOf = (row: GroupRow, own: Did): GroupFacts => {
 
 // ------------------------------------------------------------------------------------------------------------ hearing
 
-type Judged = "in_force" | "earlier" | "other" | "unknown";
+export type Judged = "in_force" | "earlier" | "other" | "unknown";
 /** A bundle whose signatures were looked at. */
 export type Examined = {
   readonly from: Did;
@@ -122,7 +122,7 @@ export async function hearBundle(
   { id, said }: { readonly id: string; readonly said: Examined },
   listener: GroupListener,
 ): Promise<Heard | null> {
-  const before = await rowFor(table, batch, id, said);
+  const before = await rowNamed(table, [id, ...said.handOvers.map(({ one }) => one.id)], batch);
   const begun = before?.state ?? said.statements[0]?.one.statement;
   if (begun === undefined) return null;
   const { maker, nonce } = begun;
@@ -159,15 +159,14 @@ export async function hearBundle(
   return { before, after: row };
 }
 
-/** The group that is known here, also when it is told of under the id that it has from now on. */
-async function rowFor(
+/** The group that is known here by one of these ids: it may be shown under the one that it has from now on. */
+export async function rowNamed(
   table: Table,
-  batch: Batch,
-  id: string,
-  { handOvers }: Pick<Examined, "handOvers">,
+  ids: readonly string[],
+  from: Pick<Batch, "get"> = table,
 ): Promise<GroupRow | null> {
-  for (const one of [id, ...handOvers.map(({ one }) => one.id)]) {
-    const row = await groupAt(table, one, batch);
+  for (const id of ids) {
+    const row = await groupAt(table, id, from);
     if (row !== null) return row;
   }
   return null;

@@ -1,27 +1,19 @@
 /**
  * What a device says to a group about the group, and what it makes of what others say: it signs the states of the groups
- * that this identity has made, judges the signatures of others, and answers who shows another state than its own.
+ * that this identity has made, hears what waits, and answers who shows another state than its own.
  * Source: docs/protocol.md "Groups".
  */
-import {
-  decodeBase64,
-  decodeHex,
-  encodeBase64,
-  encodeHex,
-  equalBytes,
-} from "../../core/codec/bytes.ts";
+import { encodeBase64, encodeHex, equalBytes } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { dayMs, minuteMs, secondMs } from "../../core/codec/time.ts";
-import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
-import { attempt, ClientError, isTemporary, localError, pause } from "../base/failure.ts";
+import { attempt, ClientError, localError, pause } from "../base/failure.ts";
 import {
   type Bundle,
   fitting,
   type GroupRow,
   membersMax,
   newRow,
-  parseBundle,
   placeOf,
   renderBundle,
   replacedBy,
@@ -50,10 +42,10 @@ import {
   statementText,
   takeUpLeavings,
 } from "../groups/statements.ts";
-import { ed25519PublicKey, signEd25519, verifySignature } from "../keys/crypto.ts";
+import { ed25519PublicKey, signEd25519 } from "../keys/crypto.ts";
 import { groupType, type JsonContent } from "../mail/content.ts";
 import { isName } from "../mail/notes.ts";
-import { rootKeyOf } from "../trust/client.ts";
+import { GroupJudging, type RootsFound } from "./group-judging.ts";
 import {
   type Examined,
   groupAt,
@@ -78,11 +70,10 @@ const answeredMax = 1_000;
 const [waitingMs, ownWaitMs] = [2 * dayMs, 10 * minuteMs];
 const triesMax = 3;
 
-/** What was found of whom, in one look at what members say: each of them is asked for once. */
-type RootsFound = Map<Did, string[] | "not believed" | ClientError>;
 type Said = { readonly group: string; readonly from: Did; readonly digest: string | null };
 
 export class GroupTalk {
+  readonly judging: GroupJudging;
   readonly #own: OwnStore;
   readonly #sending: Sending;
   /** Whether this device has made the keys in force, or may begin with its own states. */
@@ -98,6 +89,7 @@ export class GroupTalk {
   constructor(own: OwnStore, sending: Sending) {
     this.#own = own;
     this.#sending = sending;
+    this.judging = new GroupJudging(own);
   }
 
   // ------------------------------------------------------------------------------------------------------- signing
@@ -326,86 +318,6 @@ export class GroupTalk {
 
   // ------------------------------------------------------------------------------------------------------- hearing
 
-  /**
-   * Looks at the signatures of a bundle, without changing anything. Throws a temporary failure when a key can't be looked
-   * up now: the message waits.
-   */
-  async examine(id: string, from: Did, json: unknown): Promise<Examined | null> {
-    const bundle = parseBundle(json, id);
-    if (bundle === null) return null;
-    const row = await groupAt(this.#own.table, id);
-    return this.judge(bundle, { from, row, sinceMs: this.#own.nowMs() });
-  }
-
-  /** `from` is this identity where another own device shows it: then what can't be looked up now waits. */
-  async judge(
-    bundle: Bundle,
-    { from, row, sinceMs }: { readonly from: Did; readonly row: GroupRow | null; sinceMs: number },
-    look: RootsFound = new Map(),
-  ): Promise<Examined> {
-    const by = (signer: Did) => ({ signer, from, look });
-    const statements: Examined["statements"][number][] = [];
-    for (const one of bundle.statements) {
-      const text = statementText(one.statement);
-      statements.push({ one, by: await this.#judged(by(one.statement.maker), text, one) });
-    }
-    const leavings: Examined["leavings"][number][] = [];
-    for (const one of bundle.leavings)
-      leavings.push({ one, by: await this.#judged(by(one.did), leavingText(one), one) });
-    const handOvers: Examined["handOvers"][number][] = [];
-    for (const one of bundle.handOvers ?? [])
-      handOvers.push({ one, by: await this.#judged(by(one.maker), handOverText(one), one) });
-    const isNextOld = row !== null && (await this.#isNextOld(row, look));
-    return { from, statements, leavings, handOvers, isNextOld, sinceMs };
-  }
-
-  /** What was not followed so far counts no longer when its key is known to have been replaced. */
-  async #isNextOld({ state, handOvers = [] }: GroupRow, look: RootsFound): Promise<boolean> {
-    const { id, maker, next } = state;
-    if (next === undefined || maker === this.#own.did || !isSelfCertifying(maker)) return false;
-    const by = { signer: maker, from: maker, look };
-    for (const one of handOvers.filter((one) => one.id === id && one.next === next))
-      if ((await this.#judged(by, handOverText(one), one)) === "in_force") return false;
-    return true;
-  }
-
-  async #judged(
-    { signer, from, look }: { readonly signer: Did; readonly from: Did; readonly look: RootsFound },
-    text: Uint8Array,
-    { key, signature }: { readonly key: string; readonly signature: string },
-  ): Promise<Examined["statements"][number]["by"]> {
-    const publicKey = decodeHex(key) ?? new Uint8Array(32);
-    const bytes = decodeBase64(signature) ?? new Uint8Array(0);
-    if (bytes.length !== 64 || !(await verifySignature(bytes, text, publicKey))) return "other";
-    const isOwn = from === this.#own.did;
-    const roots = look.get(signer) ?? (await attempt(() => this.#rootsOf(signer)));
-    look.set(signer, roots);
-    if (roots instanceof ClientError && isOwn) return "unknown";
-    if (roots instanceof ClientError) throw roots;
-    if (roots === "not believed") return "other";
-    const at = roots.indexOf(key);
-    // Of a random DID nothing is proven: it counts from the signer only, or from an own device that has heard it there.
-    if (!isSelfCertifying(signer))
-      return at >= 0 && (from === signer || isOwn) ? "in_force" : "other";
-    if (at === -1) return "unknown";
-    return at === roots.length - 1 ? "in_force" : "earlier";
-  }
-
-  /** The last one is in force. */
-  async #rootsOf(did: Did): Promise<string[] | "not believed"> {
-    const { client } = this.#own.identity;
-    const asked = await attempt(async () =>
-      isSelfCertifying(did)
-        ? (await client.trust.prove(did, null)).rootKeys
-        : [await rootKeyOf(client, did)],
-    );
-    if (!(asked instanceof ClientError)) return asked.map(encodeHex);
-    const known = isTemporary(asked) ? client.trust.provenOf(did) : null;
-    if (known !== null) return known.state.rootKeys.map(encodeHex);
-    if (isTemporary(asked)) throw asked;
-    return "not believed";
-  }
-
   /** After a bundle was joined: what the maker owes the others. */
   async heard(before: GroupRow | null, after: GroupRow): Promise<void> {
     if (await this.found(after)) return;
@@ -441,7 +353,7 @@ export class GroupTalk {
       const judged: Examined[] = [];
       for (const { from, sinceMs, ...bundle } of waitingIn(row))
         if (nowMs() - sinceMs < waitingMs)
-          judged.push(await this.judge(bundle, { from, row, sinceMs }, look));
+          judged.push(await this.judging.judge(bundle, { id: state.id, from, row, sinceMs }, look));
       const root = await this.root();
       const heard = await table.change(async (batch) => {
         const row = await groupAt(table, state.id, batch);

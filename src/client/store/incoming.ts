@@ -234,7 +234,8 @@ export class Incoming {
     if (!isGroupChange({ mediaType }) || verified !== true) return null;
     if (from === null || group === null) return null;
     const person = await this.#table.get<Person>(keyOfPerson(this.#table, from));
-    return person?.isBlocked === true ? null : this.#talk.examine(group, from, jsonIn(data));
+    if (person?.isBlocked === true) return null;
+    return this.#talk.judging.examine(group, from, jsonIn(data));
   }
 
   /** `false` when all of its envelopes were saved before. */

@@ -1,7 +1,14 @@
 /** What of a bundle of statements is taken in: its form and its bounds. */
 import { expect, test } from "bun:test";
-import { membersMax, parseBundle, renderBundle } from "../../../../src/client/groups/bundles.ts";
+import {
+  addWaiting,
+  membersMax,
+  newRow,
+  parseBundle,
+  renderBundle,
+} from "../../../../src/client/groups/bundles.ts";
 import { emptyGroup, withChange } from "../../../../src/client/groups/statements.ts";
+import type { Did } from "../../../../src/core/codec/did.ts";
 import { identityOf } from "../../../support/identity.ts";
 
 const nowMs = 1_790_000_000_000;
@@ -30,4 +37,27 @@ test("a statement of another group is left out, and more than eight statements a
   const repeated = (count: number) => ({ ...json, statements: Array(count).fill(one) });
   expect(parseBundle(repeated(8), id)?.statements.length).toBe(8);
   expect(parseBundle(repeated(9), id)).toBeNull();
+});
+
+test("what people outside of a group bring pushes out nothing of its members' that waits", () => {
+  const member = people[1] ?? maker;
+  const state = withChange(emptyGroup(maker, "n"), { name: "Hiking", add: [maker, member] }, nowMs);
+  const bundle = (name: string) => {
+    const statement = { ...state, name: [name, 1] as const };
+    const signed = { statement, key: "aa".repeat(32), signature: "" };
+    return { statements: [signed], leavings: [], handOvers: [] };
+  };
+  const brought = (from: Did, name: string) => ({ bundle: bundle(name), from, sinceMs: nowMs });
+  let row = newRow(state);
+  const bring = (from: Did, name: string) => {
+    row = { ...row, waiting: addWaiting(row, brought(from, name)) };
+  };
+  bring(member, "by a member");
+  for (const [n, did] of people.slice(2, 42).entries()) bring(did, `flood ${n}`);
+  for (let n = 0; n < 20; n++) bring(maker, "again and again");
+  const names = row.waiting.map((one) => one.bundle.statements[0]?.statement.name[0]);
+  const last = ["flood 36", "flood 37", "flood 38", "flood 39"];
+  expect(names).toEqual(["by a member", ...last, "again and again"]);
+  for (let n = 0; n < 20; n++) bring(member, `member ${n}`);
+  expect(row.waiting.length).toBe(16);
 });

@@ -4,12 +4,15 @@ import { ClientError } from "../../../../src/client/base/failure.ts";
 import {
   type GroupRow,
   newRow,
+  renderBundle,
   type SignedHandOver,
+  type SignedLeaving,
   type SignedStatement,
 } from "../../../../src/client/groups/bundles.ts";
 import {
   emptyGroup,
   type GroupState,
+  groupIdOf,
   handOverText,
   leavingText,
   membersOf,
@@ -219,13 +222,67 @@ test("each signer is looked up once a look, however much of what waits names the
     const one = { id: begun.id, did: next, version };
     return { ...one, ...(await signed(leavingText(one), 9)) };
   };
-  const leavings = await Promise.all([1, 2, 3, 4].map(leaving));
-  const waits = { bundle: { statements: [], leavings }, from: mallory, sinceMs: nowMs };
-  const row = { ...rowOf(begun, []), waiting: [waits, waits] };
+  const waits = async (...versions: readonly number[]) => {
+    const leavings = await Promise.all(versions.map((version) => leaving(joined + version)));
+    return { bundle: { statements: [], leavings }, from: maker, sinceMs: nowMs };
+  };
+  const row = { ...rowOf(begun, []), waiting: [await waits(1, 2), await waits(3, 4)] };
   await table.change((batch) => putGroup(table, batch, row));
   await talk.hearWaiting();
   expect(asked.filter((did) => did === next)).toEqual([next]);
   expect((await groupAt(table, begun.id))?.waiting.length).toBe(2);
+});
+
+/** Signed by keys that no record shows: so they would wait for it. */
+async function madeUp(from: number, count: number) {
+  const leavings: SignedLeaving[] = [];
+  const handOvers: SignedHandOver[] = [];
+  for (let n = from; n < from + count; n++) {
+    const { did } = identityOf(`made up ${n}`);
+    const gone = { id: begun.id, did, version: joined };
+    leavings.push({ ...gone, ...(await signed(leavingText(gone), 9)) });
+    const given = { id: groupIdOf(did, "n"), maker: did, nonce: "n", next: mallory };
+    handOvers.push({ ...given, ...(await signed(handOverText(given), 9)) });
+  }
+  return { leavings, handOvers };
+}
+
+test("nobody is looked up who is not in the group, whatever who was removed says of them", async () => {
+  const { table, talk, asked } = await device();
+  await table.change((batch) => putGroup(table, batch, rowOf(begun, [])));
+  const stolen = await stated(withChange(begun, { name: "Stolen", add: [mallory] }, nowMs), 9);
+  const { leavings, handOvers } = await madeUp(0, 15);
+  const members = { id: begun.id, did: next, version: joined };
+  const ofMember = { ...members, ...(await signed(leavingText(members), 9)) };
+  const bundle = { statements: [stolen], leavings: [...leavings, ofMember], handOvers };
+  const json = JSON.parse(JSON.stringify(renderBundle(bundle)));
+  const said = await talk.judging.examine(begun.id, mallory, json);
+  // The statement may be by a key of its maker that this device doesn't know so far: what it says waits.
+  expect(said?.leavings.map(({ one, by }) => [one.did, by])).toEqual([[next, "unknown"]]);
+  expect(said?.handOvers).toEqual([]);
+  expect(asked).toEqual([maker]);
+  // A member may have heard of a leaving; of others' there is nothing to say.
+  await talk.judging.examine(begun.id, maker, json);
+  expect(asked).toEqual([maker, maker, next]);
+});
+
+test("a hand-over is looked at where the one before it counts, and waits behind one that can't be judged", async () => {
+  const { at, table, talk, asked } = await device();
+  await table.change((batch) => putGroup(table, batch, rowOf(begun, [])));
+  const first = await handedOver(begun);
+  const further = { id: groupIdOf(next, begun.id), maker: next, nonce: begun.id, next: mallory };
+  const second = { ...further, ...(await signed(handOverText(further), 6)) };
+  const bundle = { statements: [], leavings: [], handOvers: [second, first] };
+  const json = JSON.parse(JSON.stringify(renderBundle(bundle)));
+  const verdicts = async (id: string) =>
+    (await talk.judging.examine(id, next, json))?.handOvers.map(({ by }) => by);
+  expect(await verdicts(begun.id)).toEqual(["in_force", "in_force"]);
+  // Also told under the id to which they lead.
+  expect(await verdicts(groupIdOf(mallory, further.id))).toEqual(["in_force", "in_force"]);
+  asked.length = 0;
+  at.roots[maker] = [nextKey];
+  expect(await verdicts(begun.id)).toEqual(["unknown", "unknown"]);
+  expect(asked).toEqual([maker]);
 });
 
 test("what an earlier version kept unsigned goes where a statement by the key in force is there", async () => {

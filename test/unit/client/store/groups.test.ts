@@ -282,7 +282,11 @@ test("a statement by a key that the record does not show so far waits, counts on
       statements: [{ statement: state, key, signature }],
       leavings: [],
     });
-    const examined = await talk.examine(state.id, maker, JSON.parse(JSON.stringify(bundle)));
+    const examined = await talk.judging.examine(
+      state.id,
+      maker,
+      JSON.parse(JSON.stringify(bundle)),
+    );
     const listener = { own, root: "", isKnown: true, nowMs: at.nowMs };
     return table.change((batch) =>
       hearBundle(table, batch, { id: state.id, said: examined as Examined }, listener),
