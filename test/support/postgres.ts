@@ -2,7 +2,15 @@
  * A PostgreSQL server of a test's own in a temporary folder: the machine's (Debian's package) where there
  * is one, started as a user that is not root, since the server refuses root.
  */
-import { chownSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import {
+  appendFileSync,
+  chownSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { freePort } from "./executable.ts";
@@ -28,6 +36,12 @@ export type PostgresServer = {
   readonly kill: () => Promise<void>;
   /** Dumps a schema, drops it, and makes it again from the dump. */
   readonly restore: (schema: string) => Promise<void>;
+  /** From now on its log is archived in its folder, by the lines that docs/run.md has. Restarts it. */
+  readonly archive: () => Promise<void>;
+  /** What `recover` begins with. */
+  readonly baseBackup: () => Promise<void>;
+  /** Forgets its data, and starts from the base backup and the archive as it was at a time of the database. */
+  readonly recover: (time: string) => Promise<void>;
   readonly end: () => Promise<void>;
 };
 
@@ -138,20 +152,21 @@ function isAlive(pid: number): boolean {
   return !/\) [ZX]/.test(status);
 }
 
-/** What a standby of the server at the port begins with. */
-async function copyInto(bin: string, folder: string, port: number): Promise<void> {
+/** Of the server at the port; `more` is `-R` for what a standby begins with. */
+async function copyInto(
+  bin: string,
+  data: string,
+  port: number,
+  more: readonly string[] = [],
+): Promise<void> {
   const server = ["-h", "127.0.0.1", "-p", String(port), "-U", "waypost"];
-  await run([
-    join(bin, "pg_basebackup"),
-    ...server,
-    "-D",
-    join(folder, "data"),
-    "-R",
-    "-X",
-    "stream",
-    "-c",
-    "fast",
-  ]);
+  const how = ["-X", "stream", "-c", "fast", ...more];
+  await run([join(bin, "pg_basebackup"), ...server, "-D", data, ...how]);
+}
+
+/** What `ALTER SYSTEM` writes, also for a server that does not run. */
+function configure(data: string, lines: readonly string[]): void {
+  appendFileSync(join(data, "postgresql.auto.conf"), `${lines.join("\n")}\n`);
 }
 
 async function startIn(given: {
@@ -161,6 +176,7 @@ async function startIn(given: {
 }): Promise<PostgresServer> {
   const { bin, folder, settings } = given;
   const data = join(folder, "data");
+  const [archive, base] = [join(folder, "archive"), join(folder, "base")];
   const port = freePort();
   const all = [
     "listen_addresses=127.0.0.1",
@@ -207,14 +223,43 @@ async function startIn(given: {
     },
     standby: async () => {
       const copy = newFolder();
-      await copyInto(bin, copy, port);
+      await copyInto(bin, join(copy, "data"), port, ["-R"]);
       return startIn({ bin, folder: copy, settings });
     },
     promote: () => control("-w", "promote").then(() => {}),
     follow: async (primary) => {
       rmSync(data, { recursive: true, force: true });
-      await copyInto(bin, folder, primary.port);
+      await copyInto(bin, data, primary.port, ["-R"]);
       await start();
+    },
+    archive: async () => {
+      await run(["mkdir", archive]);
+      const file = `${archive}/%f`;
+      const copy = `cp %p ${file}.part && sync ${file}.part && mv ${file}.part ${file}`;
+      const command = `cmp -s %p ${file} || (test ! -f ${file} && ${copy})`;
+      configure(data, ["archive_mode = on", `archive_command = '${command}'`]);
+      await stop();
+      await start();
+    },
+    baseBackup: () => copyInto(bin, base, port),
+    recover: async (time) => {
+      rmSync(data, { recursive: true, force: true });
+      await run(["cp", "-a", base, data]);
+      configure(data, [
+        `restore_command = 'cp ${archive}/%f %p'`,
+        `recovery_target_time = '${time}'`,
+        "recovery_target_action = promote",
+      ]);
+      await run(["touch", join(data, "recovery.signal")]);
+      const recovering = async () => (await sql("select pg_is_in_recovery()")) !== "f\n";
+      try {
+        await start();
+        while (await recovering()) await Bun.sleep(50);
+      } catch {
+        // One that can't go on ends by itself, after it has taken connections to read.
+        while (existsSync(join(data, "postmaster.pid"))) await Bun.sleep(50);
+        throw new Error(readFileSync(join(folder, "log"), "utf8").slice(-2_000));
+      }
     },
     freeze: () => void freeze(data),
     thaw: () => {
