@@ -19,7 +19,8 @@ import { endInTime, endingMsMax } from "./failure.ts";
 import { openKeys } from "./keys.ts";
 import { checkLog } from "./log-key.ts";
 import { registerProcessMetrics, registerStoreMetrics, storeGauges } from "./metrics.ts";
-import { type ComposedNodes, composeNodes, type NodeOverrides } from "./nodes.ts";
+import { type ComposedNodes, composeNodes } from "./nodes.ts";
+import type { NodeOverrides } from "./outbound.ts";
 import { bindListeners, createApps, type Listeners } from "./serving.ts";
 import {
   openConfiguredBus,

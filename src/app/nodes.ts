@@ -13,8 +13,6 @@ import { createDirectory, type Directory } from "../nodes/directory/directory.ts
 import { createLog, entryRoute } from "../nodes/directory/log.ts";
 import { type DirectoryParts, directoryBodyBytesMax } from "../nodes/directory/parts.ts";
 import { forgetRegistration } from "../nodes/directory/register.ts";
-import { createEgress, type Resolver } from "../nodes/egress/egress.ts";
-import { hostLimits } from "../nodes/egress/host-limiter.ts";
 import type { Log } from "../nodes/http/log.ts";
 import type { Metrics } from "../nodes/http/metrics.ts";
 import type { Route } from "../nodes/http/route.ts";
@@ -25,7 +23,7 @@ import { resolutionRoute } from "../nodes/parties/admission.ts";
 import { type Blocks, openBlocks } from "../nodes/parties/blocks.ts";
 import { type Bundles, createBundles } from "../nodes/parties/bundles.ts";
 import { createHomes, type Homes } from "../nodes/parties/homes.ts";
-import { openMaintenance } from "../nodes/parties/maintenance.ts";
+import { type Maintenance, openMaintenance } from "../nodes/parties/maintenance.ts";
 import { createMembers, type Members } from "../nodes/parties/members.ts";
 import { openNotices } from "../nodes/parties/notices.ts";
 import {
@@ -38,8 +36,8 @@ import {
 import { rememberRecipients } from "../nodes/parties/remembered.ts";
 import { announceChange, createBell } from "../nodes/parties/signals.ts";
 import { openTiers, type Tiers } from "../nodes/parties/tiers.ts";
-import { createSessions } from "../nodes/relay/live/session.ts";
-import { createRelay } from "../nodes/relay/relay.ts";
+import { createSessions, type LiveSessions } from "../nodes/relay/live/session.ts";
+import { createRelay, type Relay } from "../nodes/relay/relay.ts";
 import { openResults, type Results } from "../nodes/results.ts";
 import { createWitness } from "../nodes/witness/witness.ts";
 import { postgresOptions } from "../plugins/postgres/postgres.ts";
@@ -49,14 +47,7 @@ import type { Ledger } from "../storage/contract.ts";
 import { addressesOf, type Keys } from "./keys.ts";
 import { registerMemberMetrics } from "./metrics.ts";
 import { adminOf, directoryReceipts, receiptsOf } from "./operating.ts";
-
-/** Tests set these; a running node has none. */
-export type NodeOverrides = {
-  /** How names of destinations become addresses. */
-  readonly resolve?: Resolver;
-  /** Certificates that outbound requests trust besides those of the system, in PEM. */
-  readonly ca?: readonly string[];
-};
+import { type NodeOverrides, type Outbound, outboundOf } from "./outbound.ts";
 
 export type ComposeParts = NodeOverrides &
   Keys & {
@@ -69,102 +60,58 @@ export type ComposeParts = NodeOverrides &
     readonly metrics: Metrics;
   };
 
-type KnownParts = ComposeParts & { readonly homes?: Homes };
-type NodeParts = KnownParts & {
-  readonly recipients: RecipientSource;
+/** What the operator and the members have decided or left, the same in each process on the store. */
+type Decisions = {
   readonly blocks: Blocks;
   readonly tiers: Tiers;
+  readonly maintenance: Maintenance;
+  readonly results: Results;
   readonly members: Members;
-  readonly digest: Results["digest"];
 };
+
+type KnownParts = ComposeParts & { readonly homes?: Homes };
+type NodeParts = KnownParts &
+  Pick<Decisions, "blocks" | "tiers" | "members"> & {
+    readonly recipients: RecipientSource;
+    readonly digest: Results["digest"];
+    readonly outbound: Outbound;
+  };
 
 export type ComposedNodes = Awaited<ReturnType<typeof composeNodes>>;
 
-export async function composeNodes(config: Config, overrides: ComposeParts) {
-  const blocks = await openBlocks({
-    ...overrides,
-    receipts: receiptsOf(config, overrides.stores),
-    operator: config.operator,
-  });
-  const tiers = await openTiers({
-    ...overrides,
-    receipts: receiptsOf(config, overrides.stores),
-    config,
-  });
-  const maintenance = await openMaintenance({
-    ...overrides,
-    receipts: receiptsOf(config, overrides.stores),
-  });
-  const results = await openResults({
-    ...overrides,
-    receipts: receiptsOf(config, overrides.stores),
-  });
-  const members = createMembers({
-    receipts: config.directory.enabled
-      ? directoryReceipts(overrides.stores)
-      : receiptsOf(config, overrides.stores),
-    keepsDays: config.server.last_seen,
-    log: overrides.log,
-  });
-  registerMemberMetrics(overrides.metrics, members, overrides.now);
-  const homes = composeHomes(config, overrides);
-  const known = { ...overrides, ...(homes === null ? {} : { homes }) };
-  const parts = {
-    ...known,
-    recipients: recipientsOf(config, known),
-    blocks,
-    tiers,
-    members,
-    digest: results.digest,
-  };
+export async function composeNodes(config: Config, given: ComposeParts) {
+  const outbound = outboundOf(config, given);
+  const decisions = await openDecisions(config, given);
+  const { maintenance, results } = decisions;
+  registerMemberMetrics(given.metrics, decisions.members, given.now);
+  const homes = composeHomes(config, { ...given, outbound });
+  const known = homes === null ? given : { ...given, homes };
+  const recipients = recipientsOf(config, known);
+  const parts = { ...known, ...decisions, recipients, digest: results.digest, outbound };
   const notices = await openNotices({
     ...parts,
-    receipts: receiptsOf(config, overrides.stores),
+    receipts: receiptsOf(config, given.stores),
     operator: config.operator,
   });
-  const { stores, bus } = overrides;
-  const takesEnvelopes = config.relay.enabled || config.cache.enabled;
-  const ledger = config.directory.enabled ? stores.capability("directory.ledger", "ledger") : null;
-  const onSubmitted = announceChange(bus);
-  const invitations =
-    ledger === null
-      ? null
-      : createInvitations({ ...overrides, receipts: directoryReceipts(stores) });
-  const erasing = erasingOf(config, { ...parts, invitations, results });
-  const deletions = followDeletions({ ...parts, ...erasing });
-  const directory =
-    ledger === null || invitations === null
-      ? null
-      : composeDirectory(config, {
-          ...parts,
-          ledger,
-          onSubmitted,
-          invitations,
-          expectDeletion: deletions.expect,
-        });
+  const { directory, erasing, deletions } = composeRegistry(config, { ...parts, results });
   const { cache, sessions, relay } = composeDelivery(config, parts);
   const bundles = composeBundles(config, parts, cache);
-  const mayListen = (did: Did) => sessions?.mayListen(did) ?? false;
   const publisher = composeLog(config, parts);
-  // A Directory elsewhere. The ledgers of this process are probed with their stores.
-  const isAsked = takesEnvelopes && isPublicEndpoint(config.server.recipients);
-  const asked: Record<string, () => Promise<unknown>> = isAsked
-    ? { recipients: () => parts.recipients.blockTimeMs() }
-    : {};
+  const entries = homes === null ? [] : [entryRoute(homes, null)];
+  const closing = [relay, cache, homes, bundles, publisher, notices, deletions];
   return {
     routes: [
       ...(directory?.routes ?? []),
       ...(relay?.routes ?? []),
       ...(sessions?.routes ?? []),
       ...(cache?.routes ?? []),
-      ...(publisher?.routes ?? (homes === null ? [] : [entryRoute(homes, null)])),
+      ...(publisher?.routes ?? entries),
       ...witnessRoutes(config, parts),
       ...(bundles === null ? [] : resolutionRoutes(config, { ...parts, bundles })),
     ],
     /** What `/limits` answers. */
     limits: async () => ({
-      // Directories accept no envelopes; this is the largest body that any route of the node accepts.
-      max_http_body_bytes: takesEnvelopes ? config.limits.body_bytes_max : directoryBodyBytesMax,
+      max_http_body_bytes: largestBody(config),
       ...(await directory?.limits()),
       ...relay?.limits(),
       ...cache?.limits(),
@@ -176,37 +123,89 @@ export async function composeNodes(config: Config, overrides: ComposeParts) {
     results,
     /** What operations on a running node reach. */
     operated: {
-      admin: adminOf(config, overrides),
+      admin: adminOf(config, given),
       maintenance,
       notices,
       explain: {
         ...parts,
-        maintenance,
-        results,
-        relay: relay === null ? null : { rules: config.relay, refuses: relay.refuses, mayListen },
+        relay: relay === null ? null : refusingOf(config, { relay, sessions }),
         cache: cache?.explained ?? null,
       },
       ...erasing,
       membership: membershipOf(config, parts),
     },
-    /** What `/readyz` asks besides the stores. */
-    probes: asked,
+    probes: probesOf(config, recipients),
     /** Ends live sessions, which would hold the drain up. */
     endLasting: () => sessions?.close(),
     /** Ends what is left when all requests are answered. */
     close: () => {
-      relay?.close();
-      cache?.close();
-      homes?.close();
-      bundles?.close();
-      publisher?.close();
-      blocks.close();
-      tiers.close();
-      maintenance.close();
-      notices.close();
-      deletions.close();
+      for (const one of closing) one?.close();
+      for (const one of [decisions.blocks, decisions.tiers, maintenance]) one.close();
     },
   };
+}
+
+async function openDecisions(config: Config, given: ComposeParts): Promise<Decisions> {
+  const { stores, log } = given;
+  const kept = { ...given, receipts: receiptsOf(config, stores) };
+  return {
+    blocks: await openBlocks({ ...kept, operator: config.operator }),
+    tiers: await openTiers({ ...kept, config }),
+    maintenance: await openMaintenance(kept),
+    results: await openResults(kept),
+    members: createMembers({
+      receipts: config.directory.enabled ? directoryReceipts(stores) : kept.receipts,
+      keepsDays: config.server.last_seen,
+      log,
+    }),
+  };
+}
+
+/** How the Relay of this process would treat an envelope. */
+function refusingOf(
+  { relay: rules }: Config,
+  { relay, sessions }: { readonly relay: Relay; readonly sessions: LiveSessions | null },
+) {
+  const mayListen = (did: Did) => sessions?.mayListen(did) ?? false;
+  return { rules, refuses: relay.refuses, mayListen };
+}
+
+/** The Directory, where this process has one, and the end of DIDs, which a Cache without one follows too. */
+function composeRegistry(config: Config, parts: NodeParts & { readonly results: Results }) {
+  const { stores, bus } = parts;
+  const ledger = config.directory.enabled ? stores.capability("directory.ledger", "ledger") : null;
+  const invitations =
+    ledger === null ? null : createInvitations({ ...parts, receipts: directoryReceipts(stores) });
+  const erasing = erasingOf(config, { ...parts, invitations });
+  const deletions = followDeletions({ ...parts, ...erasing });
+  if (ledger === null || invitations === null) return { directory: null, erasing, deletions };
+  const onSubmitted = announceChange(bus);
+  const expectDeletion = deletions.expect;
+  const directory = composeDirectory(config, {
+    ...parts,
+    ledger,
+    onSubmitted,
+    invitations,
+    expectDeletion,
+  });
+  return { directory, erasing, deletions };
+}
+
+const takesEnvelopes = ({ relay, cache }: Config): boolean => relay.enabled || cache.enabled;
+
+/** Of any route of the node. Directories accept no envelopes. */
+function largestBody(config: Config): number {
+  return takesEnvelopes(config) ? config.limits.body_bytes_max : directoryBodyBytesMax;
+}
+
+/** What `/readyz` asks besides the stores: a Directory elsewhere. Ledgers of this process are probed with their stores. */
+function probesOf(
+  config: Config,
+  recipients: RecipientSource,
+): Record<string, () => Promise<unknown>> {
+  const isElsewhere = isPublicEndpoint(config.server.recipients);
+  if (!isElsewhere || !takesEnvelopes(config)) return {};
+  return { recipients: () => recipients.blockTimeMs() };
 }
 
 /** What the process can remove of a DID. */
@@ -290,12 +289,7 @@ function composeBundles(
   cache: Cache | null,
 ): Bundles | null {
   if (!directory.enabled && !relay.enabled && !settings.enabled) return null;
-  const egress = createEgress({
-    settings: { ...relay, public_endpoints: [] },
-    hosts: bundleHosts,
-    requestsMax: bundlesMax,
-    ...definedOf(parts),
-  });
+  const egress = parts.outbound.bundles();
   return createBundles({
     ...parts,
     egress,
@@ -303,11 +297,6 @@ function composeBundles(
     skewMs: limits.clock_skew,
   });
 }
-
-/** Of the 256 requests that Bun sends at once. */
-const bundlesMax = 128;
-/** A group may have all its members at one Cache. */
-const bundleHosts = { ...hostLimits, concurrent: 16, queued: 128 };
 
 function composeDirectory(
   config: Config,
@@ -333,13 +322,14 @@ function composeDirectory(
 }
 
 /** Who is at home at other Directories; `null` for a Directory that no other can reach. */
-function composeHomes({ directory, relay }: Config, parts: ComposeParts): Homes | null {
+function composeHomes(
+  { directory }: Config,
+  parts: ComposeParts & Pick<NodeParts, "outbound">,
+): Homes | null {
   if (!directory.enabled || directory.public_endpoint === null) return null;
-  const settings = { ...relay, public_endpoints: [], destination_requests_max: 4 };
-  const egress = createEgress({ settings, ...definedOf(parts) });
   return createHomes({
     ...parts,
-    egress,
+    egress: parts.outbound.homes(),
     receipts: directoryReceipts(parts.stores),
     settings: directory,
   });
@@ -373,18 +363,12 @@ function witnessRoutes({ witness }: Config, parts: NodeParts): readonly Route[] 
 
 /** Relay and Cache, which deliver to each other where both run in this process. */
 function composeDelivery(config: Config, { bus, ...parts }: NodeParts) {
-  const { stores, pushKey, eventKey } = parts;
+  const { stores, pushKey, eventKey, outbound } = parts;
   const { limits, server } = config;
+  const push =
+    pushKey === null ? null : { key: pushKey, ...outbound.pushes(), settings: config.push };
   const bell = createBell(bus);
   const of = { ...parts, bell, limits };
-  const pushing = (requestsMax: number) =>
-    createEgress({
-      settings: config.relay,
-      hosts: pushHosts,
-      requestsMax,
-      byRegisteredName: true,
-      ...definedOf(parts),
-    });
   const cache = config.cache.enabled
     ? createCache({
         ...of,
@@ -394,16 +378,7 @@ function composeDelivery(config: Config, { bus, ...parts }: NodeParts) {
         sign: eventKey.sign,
         operator: config.operator,
         settings: config.cache,
-        ...(pushKey === null
-          ? {}
-          : {
-              push: {
-                key: pushKey,
-                egress: pushing(pushesMax),
-                confirmations: pushing(confirmationsMax),
-                settings: config.push,
-              },
-            }),
+        ...(push === null ? {} : { push }),
       })
     : null;
   if (!config.relay.enabled) return { cache, sessions: null, relay: null };
@@ -420,22 +395,13 @@ function composeDelivery(config: Config, { bus, ...parts }: NodeParts) {
     ...of,
     sessions,
     receipts: stores.capability("relay.store", "receipts"),
-    egress: createEgress({ settings: config.relay, ...definedOf(parts) }),
+    egress: outbound.deliveries(),
     localCache: cache === null ? null : { ...cache, endpoints: config.cache.public_endpoints },
     settings: config.relay,
     sleep: (ms) => Bun.sleep(ms),
     random: Math.random,
   });
   return { cache, sessions, relay };
-}
-
-/** Of the 256 requests that Bun sends at once. */
-const [pushesMax, confirmationsMax] = [64, 32];
-/** Most devices of the world are behind three push services. */
-const pushHosts = { ...hostLimits, concurrent: 32, queued: 128 };
-
-function definedOf({ resolve, ca }: NodeOverrides): NodeOverrides {
-  return { ...(resolve === undefined ? {} : { resolve }), ...(ca === undefined ? {} : { ca }) };
 }
 
 /** The ledger of the Directory of this process, or the one that `ledger:<store>` names. */
