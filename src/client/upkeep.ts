@@ -70,8 +70,12 @@ export class Upkeep {
         // Senders compare its times with the nodes' clock.
         const nowMs = await timeAt(client.relay);
         const announces = announce ?? null;
-        const keeping = { nowMs, waiting, change, announces };
-        return keepBundles(client, did, devices === undefined ? keeping : { ...keeping, devices });
+        const onStranger = (sinceMs: number) => this.#sayLost(sinceMs);
+        const keeping = { nowMs, waiting, change, announces, onStranger };
+        const all = devices === undefined ? keeping : { ...keeping, devices };
+        const kept = await keepBundles(client, did, all);
+        if (kept === "renewed") this.#identity.onBundle();
+        return kept;
       };
       const isLast = () => turn === this.#turn;
       await keepTrying(() => this.#identity.inOrder(keep), isLast, this.#host.signal);

@@ -440,6 +440,9 @@ export class Waypost {
       did: this.did,
       client: this.client,
       identity: this.identity,
+      onBundle: (call) => {
+        this.#identity.onBundle = call;
+      },
       send: (to, content, options) => this.send(to, content, options),
       receive: async (take, signal) => {
         const { receiveWith } = await import("./devices/linking.ts");

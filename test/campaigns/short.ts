@@ -31,7 +31,8 @@ const campaigns: Readonly<Record<string, readonly string[]>> = {
   order: ["--kills", "3"],
   twin: ["--look-ups", "300", "--restores", "1"],
   liar: ["--rounds", "4"],
-  away: ["--messages", "50"],
+  // Longer than a key bundle lasts.
+  away: ["--messages", "20", "--hours", "130"],
   "own-world": ["--schedules", "1000", "--from", "10000"],
   groups: ["--schedules", "1", "--messages", "20"],
   packed: ["--schedules", "1"],

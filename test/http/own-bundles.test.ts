@@ -221,3 +221,45 @@ test("a bundle that was signed while the root key was being replaced is signed a
   const friend = await open();
   expect((await friend.send(again.did, "hi")).recipient.trust).toBe("proven");
 }, 60_000);
+
+test.each([
+  ["refuses", () => new Response(null, { status: 500 })],
+  ["is silent", () => new Promise<Response>(() => undefined)],
+] as const)(
+  "a second Cache that %s delays no bundle at the first",
+  async (_, answer) => {
+    const where = { ...place(), timeoutMs: 600_000 };
+    const me = await open({ ...where, announce: true });
+    const first = await shown(me);
+    const node = (await (await fetch(`${people.at.url}/node`)).json()) as JsonValue;
+    // It has known what bundles are.
+    const other = Bun.serve({
+      port: 0,
+      hostname: "127.0.0.1",
+      idleTimeout: 0,
+      fetch: ({ url }) => (new URL(url).pathname === "/node" ? Response.json(node) : answer()),
+    });
+    const service = {
+      id: `${me.did}#cache-2`,
+      type: "SvcCacheService",
+      serviceEndpoint: [other.url.origin],
+      authorization: [`${me.did}#root`],
+      priority: 1,
+    };
+    const signer = { keyId: rootSignerId, seed: me.identity.rootSeed };
+    await change(me.client, { action: "AddService", did: me.did, service }, { signer, waiting });
+    await me.close();
+    await changeIdentity(where.keys, me.identity, (stored) => ({
+      ...stored,
+      bundleKeys: stored.bundleKeys.map((one) => ({ ...one, madeMs: one.madeMs - 5 * day })),
+    }));
+    const aged = await open({ ...where, announce: true });
+    const second = await until(
+      () => shown(aged),
+      (bundle) => bundle?.keyId !== first?.keyId,
+    );
+    expect(second?.keyId).not.toBe(first?.keyId as string);
+    await other.stop(true);
+  },
+  90_000,
+);

@@ -48,6 +48,8 @@ export type DeviceLink = DeviceMail & {
   readonly did: Did;
   readonly client: Client;
   readonly identity: Identity;
+  /** Calls back when its DID has another key bundle. */
+  readonly onBundle: (call: () => void) => void;
   readonly close: () => Promise<void>;
   readonly lock: () => Promise<void>;
 };
@@ -233,6 +235,7 @@ export class Devices {
     const sync = new Sync(this.#own, mail, this.#speechOf(link.did), logged);
     this.sync = sync;
     sync.onFacts = () => this.#facts.release();
+    link.onBundle(() => sync.greet());
     sync.run().catch((error: unknown) => this.#failed(error));
     this.#this.onOpened();
     return { sync, link };

@@ -129,6 +129,11 @@ export class Sync {
     await this.#mail.receive((fill) => this.#take(fill), this.#signal);
   }
 
+  /** The others could not seal to this device: by what it asks they learn that they can now. */
+  greet(): void {
+    for (const did of this.#peers.keys()) this.#ask(did, 0);
+  }
+
   /** After devices were added or removed. */
   async refresh(): Promise<void> {
     const all = await peersOf(this.#table);

@@ -8,12 +8,13 @@ import { sha256 } from "#sha256";
 import { encodeHex, parseAgreementKey, utf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import type { JsonObject } from "../../core/codec/json.ts";
-import { dayMs, weekMs } from "../../core/codec/time.ts";
+import { dayMs, hourMs, minuteMs, secondMs, weekMs } from "../../core/codec/time.ts";
 import type { DidDocument } from "../../core/ledger/account.ts";
 import { announcesBundle } from "../../core/ledger/account.ts";
 import { isSelfCertifying } from "../../core/ledger/names.ts";
 import {
   bundleKeyId,
+  bundleTimeProblem,
   encodeBundleText,
   type KeyBundle,
   readBundle,
@@ -23,9 +24,9 @@ import {
 import { attempt, backoffMs, ClientError, isTemporary, orNull, pause } from "../base/failure.ts";
 import { lackingShape, putBundleShape } from "../base/kept.ts";
 import { renderKept } from "../base/shapes.ts";
-import { decideLacking, decideSealing, newestUnder } from "../keys/agreements.ts";
+import { decideLacking, newestUnder } from "../keys/agreements.ts";
 import { signEd25519, verifySignature } from "../keys/crypto.ts";
-import { isSealingDue, nextMadeMs } from "../keys/due.ts";
+import { nextMadeMs } from "../keys/due.ts";
 import {
   freshSeed,
   type HeldAgreement,
@@ -47,8 +48,19 @@ import { alone, longestLifeMs, type OtherDevices } from "./sharing.ts";
 
 /** A bundle lasts a week; its key is replaced before, so that none has ended while a device is there. */
 const useMs = 5 * dayMs;
-/** How often the Caches are asked whether they still have it. */
-const lookMs = dayMs;
+/**
+ * Each device gives those with a lower DID so much more. The last of eight still has the day that the others may take for
+ * the seed, and three hours, before the bundle ends.
+ */
+const turnMs = 3 * hourMs;
+/** How long other devices may take for the seed while no bundle counts, so that everybody's messages wait. */
+const urgentMs = 4 * secondMs;
+/** How often the Caches are asked whether they still have it, and no other: less than the hour between two looks. */
+const lookMs = hourMs / 2;
+/** How much longer than the first one a Cache may take before it counts as one that is away. */
+const lateMs = 2 * secondMs;
+/** Of the clocks of two nodes. */
+const skewMs = 5 * minuteMs;
 const [putKey, lackingKey] = ["bundles/put", "bundles/lacking"];
 
 type Keeping = {
@@ -60,17 +72,24 @@ type Keeping = {
   readonly change: (edit: EditIdentity) => Promise<Identity>;
   /** Whether to announce bundles; `null`: where the document names no key agreements of others. */
   readonly announces: boolean | null;
+  /** A Cache shows a bundle whose seed no own device has, since that time: somebody else has signed it. */
+  readonly onStranger?: (sinceMs: number) => void;
 };
 
 /**
- * `waits`: other devices are to have the key first, or are asked for one. `lacks`: a Cache gives no answer now, and the
- * others have the bundle.
+ * `waits`: other devices are to have the key first, or are asked for one. `missing`: the same, and no bundle counts
+ * meanwhile. `lacks`: a Cache gives no answer now, or takes no bundle, and the others have it.
  */
-type BundlesOutcome = "none" | "kept" | "waits" | "lacks" | "renewed";
+type BundlesOutcome = "none" | "kept" | "waits" | "missing" | "lacks" | "renewed";
+
+/** Others can't write to this identity, or not where a Cache is away. A refusal may end, too: a Cache knows new keys later. */
+const isUnfinished = (last: BundlesOutcome | ClientError): boolean =>
+  last instanceof ClientError ? last.kind !== "local" : last === "missing" || last === "lacks";
 
 /**
  * Does it, and goes on in the background until every Cache has the bundle, or it is not the last call any more: until
- * then others can't write to this identity. The first failure is thrown; what waits for other devices is tried again within the hour.
+ * then others can't write to this identity. The first failure is thrown; what waits for other devices while a bundle counts is
+ * tried again within the hour.
  */
 export async function keepTrying(
   keep: () => Promise<BundlesOutcome>,
@@ -80,10 +99,9 @@ export async function keepTrying(
   const first = await attempt(keep);
   const goOn = async () => {
     let last = first;
-    // A refusal may end, too: a Cache knows new keys a moment later.
-    for (let n = 1; last instanceof ClientError ? last.kind !== "local" : last === "lacks"; n++) {
-      // At first half a second to one, at last two and a half minutes to five.
-      await pause(backoffMs(n) * Math.min(n, 10), signal);
+    for (let n = 1; isUnfinished(last); n++) {
+      // At first half a second to one, at last two and a half minutes to five; while others are offered a seed, each second.
+      await pause(last === "missing" ? secondMs : backoffMs(n) * Math.min(n, 10), signal);
       if (signal.aborted || !isLast()) return;
       last = await attempt(keep);
     }
@@ -106,7 +124,7 @@ export async function keepBundles(
   if (caches.length === 0) return isWhole ? "none" : "lacks";
   const keeper = new Keeper(client, keeping, { document, identity, caches });
   const kept = await keeper.keep();
-  if (kept === "waits") return kept;
+  if (kept === "waits" || kept === "missing") return kept;
   if (!isAnnounced) await keeper.announce();
   return isWhole ? kept : "lacks";
 }
@@ -135,7 +153,7 @@ async function cachesWithBundles(
   identity: Identity,
 ): Promise<[caches: readonly Reader[], isWhole: boolean]> {
   const readers = await readersOf(client, identity, "Cache");
-  const said = await Promise.all(readers.map(({ at }) => attempt(() => about(at))));
+  const said = await answersOf(readers.map(({ at }) => about(at)));
   const kept = said.map((one) => !(one instanceof ClientError) && one.key_bundles === true);
   const isWhole = !said.some((one) => one instanceof ClientError && isTemporary(one));
   return [readers.filter((_, i) => kept[i]), isWhole];
@@ -160,9 +178,12 @@ type Here = {
 type ShownBundle = {
   readonly keyId: string;
   readonly issuedAtMs: number;
-  /** A method of the document of now has signed it: otherwise no sender believes it. */
+  /** A method of the document of now has signed it, and its time is now: otherwise no sender believes it. */
   readonly counts: boolean;
 };
+
+/** What a Cache shows: `null` for none. */
+type ShownHere = ShownBundle | null;
 
 class Keeper {
   readonly #client: Client;
@@ -178,32 +199,33 @@ class Keeper {
   async keep(): Promise<BundlesOutcome> {
     const { nowMs, devices = alone } = this.#keeping;
     const { document, identity, caches } = this.#here;
-    const { bundleKeys } = identity;
     const under = nameOfSeed(await this.#rootSeed());
-    const held = newestUnder(bundleKeys, under);
-    const turn = { nowMs, sinceMs: held?.madeMs ?? 0, everyMs: useMs, rank: devices.rank };
-    if (held !== null && !isSealingDue(turn) && (await this.#wasSeen(held))) return "kept";
-    const shown = await Promise.all(caches.map((cache) => shownAt(cache, document)));
+    const held = newestUnder(identity.bundleKeys, under);
+    const usedMs = held === null ? Number.POSITIVE_INFINITY : nowMs - held.madeMs;
+    const isTurn = usedMs >= useMs + devices.rank * turnMs;
+    if (held !== null && !isTurn && (await this.#wasSeen(held))) return "kept";
+    const looks = await answersOf(caches.map((cache) => shownAt(cache, document, nowMs)));
+    const shown = looks.filter((one): one is ShownHere => !(one instanceof ClientError));
+    if (shown.length === 0) throw looks[0];
     const newest = newestOf(shown.filter((one) => one?.counts === true));
-    const isMissing = newest !== null && isUnknown(newest, identity, held);
-    if (isMissing && !(await this.#isLost(newest))) return "waits";
-    const isUpAt = (one: ShownBundle | null | undefined, { id }: HeldAgreement) =>
-      one?.counts === true && one.keyId === id;
+    const isStrange = newest !== null && isUnknown(newest, identity, held);
+    if (isStrange && !(await this.#isLost(newest))) return "waits";
+    const isUpAt = (one: ShownHere | ClientError | undefined, { id }: HeldAgreement) =>
+      one != null && "counts" in one && one.counts && one.keyId === id;
     const isUp = held !== null && shown.every((one) => isUpAt(one, held));
-    const isUsedUp = held !== null && nowMs - held.madeMs >= useMs;
-    const isDue = held === null || isMissing || (isUp ? isSealingDue(turn) : isUsedUp);
-    const key = isDue ? await this.#make(under, newestOf(shown)?.issuedAtMs ?? 0) : held;
-    if ((isDue || !isUp) && !(await this.#isShared(key))) return "waits";
-    // A bundle that counts no more is signed with another text, so that no node takes it for the one that it has.
-    const issuedAtMs = shown.some((one) => one?.keyId === key.id && !one.counts)
-      ? Math.max(nowMs, (newestOf(shown)?.issuedAtMs ?? 0) + 1)
-      : key.madeMs;
-    const bundle = await this.#sign(key, issuedAtMs);
-    const lacking = caches.filter((_, i) => !isUpAt(shown[i], key));
-    for (const put of await Promise.allSettled(lacking.map((cache) => putAt(cache, bundle))))
-      if (put.status === "rejected") throw put.reason;
+    const isDue = isStrange || (isUp ? isTurn : usedMs >= useMs);
+    const key = held === null || isDue ? await this.#make(under, newestOf(shown)) : held;
+    const isNew = key !== held;
+    if ((isNew || !isUp) && !(await this.#isShared(key, newest !== null)))
+      return newest === null ? "missing" : "waits";
+    const lacking = caches.filter((_, i) => !isUpAt(looks[i], key));
+    const bundle = await this.#sign(key, shown);
+    const puts = await answersOf(lacking.map((cache) => putAt(cache, bundle)));
+    const refusals = puts.filter((put) => put instanceof ClientError);
+    if (refusals.length === caches.length) throw refusals[0];
+    if (refusals.length > 0) return "lacks";
     await this.#saw(key);
-    return isDue ? "renewed" : "kept";
+    return isNew ? "renewed" : "kept";
   }
 
   /** Whether all Caches had it when they were last asked, not long ago and under the same methods. */
@@ -222,30 +244,38 @@ class Keeper {
     return this.#client.known.memory.save(putKey, renderKept(put));
   }
 
-  /** Other devices are asked for the seed of a bundle that is not here, for an hour. */
+  /**
+   * Other devices are asked for the seed of a bundle that is not here, for an hour. Then somebody else has it, who has a key
+   * of this identity: by the bundle he reads what is sealed to it.
+   */
   async #isLost({ keyId: key }: ShownBundle): Promise<boolean> {
-    const { nowMs, devices = alone } = this.#keeping;
+    const { nowMs, devices = alone, onStranger } = this.#keeping;
     const { memory } = this.#client.known;
     const saved = await recall(memory, lackingKey, lackingShape);
     const met = saved?.key === key ? saved : { key, sinceMs: nowMs, replacedMs: 0 };
     if (met !== saved) await memory.save(lackingKey, renderKept(met));
     const step = decideLacking({ ...met, nowMs, others: devices.others });
     if (step === "ask") await devices.ask(key);
+    if (step === "replace") onStranger?.(met.sinceMs);
     return step === "replace";
   }
 
-  /** Whether the other devices' Caches have the seed, or have had a day for it. */
-  async #isShared(pending: HeldAgreement): Promise<boolean> {
+  /**
+   * Whether the other devices' Caches have the seed, or have had a day for it. Where no bundle counts they have some seconds:
+   * one that was away as long has none either, and could not be given the seed. It asks when it is back.
+   */
+  async #isShared({ madeMs }: HeldAgreement, isReachable: boolean): Promise<boolean> {
     const { nowMs, devices = alone } = this.#keeping;
-    const { others } = devices;
-    const isShared = others === 0 || (await devices.share());
-    const now = { nowMs, sinceMs: 0, everyMs: 0, rank: 0 };
-    return decideSealing({ ...now, pending, others, isShared }) === "publish";
+    if (devices.others === 0) return true;
+    const atMostMs = madeMs - nowMs + (isReachable ? dayMs : urgentMs);
+    const fromMs = performance.now();
+    return atMostMs <= 0 || (await devices.share()) || performance.now() - fromMs >= atMostMs;
   }
 
   /** Stored before it is shown to anybody. It counts from now, and later than what the Caches have. */
-  async #make(under: string, afterMs: number): Promise<HeldAgreement> {
+  async #make(under: string, newest: ShownHere): Promise<HeldAgreement> {
     const { change, nowMs } = this.#keeping;
+    const afterMs = newest?.issuedAtMs ?? 0;
     const secret = freshSeed();
     const id = bundleKeyId(await publicKeyOf(secret));
     const keptMs = await longestLifeMs(this.#here.document, this.#client.timeoutMs);
@@ -257,11 +287,17 @@ class Keeper {
     return newestUnder(stored.bundleKeys, under) as HeldAgreement;
   }
 
-  /** However late it is signed, it ends a week after its key was made. */
+  /**
+   * However late it is signed, it ends a week after its key was made. One that counts no more is signed with another text, so
+   * that no node takes it for the one that it has.
+   */
   async #sign(
     { id: keyId, secret, madeMs }: HeldAgreement,
-    issuedAtMs: number,
+    shown: readonly ShownHere[],
   ): Promise<KeyBundle> {
+    const isRefused = shown.some((one) => one?.keyId === keyId && !one.counts);
+    const laterMs = Math.max(this.#keeping.nowMs, (newestOf(shown)?.issuedAtMs ?? 0) + 1);
+    const issuedAtMs = isRefused ? laterMs : madeMs;
     const { did, keyId: signer, seed } = await senderOf(this.#client, this.#here.identity);
     const publicKey = await publicKeyOf(secret);
     const times = { issuedAtMs, notAfterMs: madeMs + weekMs };
@@ -298,10 +334,10 @@ const publicKeyOf = async (seed: Uint8Array): Promise<Uint8Array> =>
 const signersOf = ({ verificationMethod, authentication }: DidDocument): string =>
   encodeHex(sha256(utf8(JSON.stringify([authentication, verificationMethod]))));
 
-const newestOf = (shown: readonly (ShownBundle | null)[]): ShownBundle | null =>
+const newestOf = (shown: readonly ShownHere[]): ShownHere =>
   shown
     .filter((one) => one !== null)
-    .reduce<ShownBundle | null>(
+    .reduce<ShownHere>(
       (last, one) => (last === null || one.issuedAtMs > last.issuedAtMs ? one : last),
       null,
     );
@@ -313,13 +349,29 @@ const isUnknown = (
   held: HeldAgreement | null,
 ): boolean => issuedAtMs >= (held?.madeMs ?? 0) && bundleKeys.every(({ id }) => id !== keyId);
 
+/** Each answer or failure. Who takes some seconds longer than the first that answers has failed: it delays no other. */
+async function answersOf<T>(asked: readonly Promise<T>[]): Promise<readonly (T | ClientError)[]> {
+  const all = asked.map((one) => attempt(() => one));
+  const late = Promise.any(asked)
+    .then(() => pause(lateMs, new AbortController().signal))
+    .then(() => new ClientError("timed_out", "timed_out", "this Cache is slower than another"));
+  // Where none answers, none is waited for.
+  late.catch(() => undefined);
+  return Promise.all(all.map((one) => Promise.race([one, late.catch(() => one)])));
+}
+
 /** `null` when the Cache has none, or shows something else. */
-async function shownAt({ at, did }: Reader, document: DidDocument): Promise<ShownBundle | null> {
+async function shownAt(
+  { at, did }: Reader,
+  document: DidDocument,
+  nowMs: number,
+): Promise<ShownHere> {
   const request = { method: "GET", path: path`/cache/keys/${did}` } as const;
   const shown = await orNull(fetchChecked(at, request, shownBundleShape), "not_found");
   const bundle = shown === null ? "" : readBundle(shown as JsonObject);
   if (typeof bundle === "string") return null;
-  const counts = await verifyBundle(bundle, document, verifySignature);
+  const isNow = bundleTimeProblem(bundle, nowMs, skewMs) === null;
+  const counts = isNow && (await verifyBundle(bundle, document, verifySignature));
   return { keyId: bundle.keyId, issuedAtMs: bundle.issuedAtMs, counts };
 }
 

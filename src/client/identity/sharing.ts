@@ -3,7 +3,7 @@
  * to the one before may be waiting. Apart from the replacements, since a page that says hello needs no more of them.
  * Source: docs/trust.md "The sealing key", "Key bundles".
  */
-import { dayMs, hourMs, parseDuration } from "../../core/codec/time.ts";
+import { dayMs, hourMs, parseDuration, secondMs } from "../../core/codec/time.ts";
 import type { DidDocument } from "../../core/ledger/account.ts";
 import { endpoint } from "../net/http.ts";
 import { readLimits } from "../trust/client.ts";
@@ -12,6 +12,9 @@ import { readLimits } from "../trust/client.ts";
 export const secretKeptMsMax = 30 * dayMs;
 /** Clock skew, and senders that read the document a moment before. */
 const keptMarginMs = hourMs;
+/** A Cache that takes longer to state its limits states none. */
+const limitsMsMax = 3 * secondMs;
+
 /** The other devices of the identity. */
 export type OtherDevices = {
   /** Of this device's DID among all: 0 is the lowest. */
@@ -35,7 +38,7 @@ export async function longestLifeMs(document: DidDocument, timeoutMs: number): P
   const services = document.service.filter(({ type }) => type === "SvcCacheService");
   const urls = new Set(services.flatMap(({ serviceEndpoint }) => serviceEndpoint));
   const lives = [...urls].map(async (url) => {
-    const limits = await readLimits(endpoint(url, timeoutMs));
+    const limits = await readLimits(endpoint(url, Math.min(timeoutMs, limitsMsMax)));
     return parseDuration(limits?.max_ttl ?? "") ?? secretKeptMsMax;
   });
   return urls.size === 0

@@ -31,6 +31,8 @@ export class OwnIdentity {
   readonly waiting: Waiting;
   /** Replaces the published key when it is due; with `force` it also looks for replacements by other devices. */
   renewKeys: (force: boolean) => Promise<void> = async () => undefined;
+  /** Called when it has another key bundle: others may have waited for one. */
+  onBundle: () => void = () => undefined;
   readonly #listeners = new Set<Listener>();
   /** A rotation, a removal of a device, what another device says: each begins with the keys that the last one left. */
   readonly #changing = new Mutex();

@@ -150,6 +150,9 @@ export class Receiver {
   #loops: Promise<unknown> = Promise.resolve();
   #failure: unknown = null;
   #refreshedMs = Number.NEGATIVE_INFINITY;
+  /** When the keys were last looked at, by the wall clock: timers stand still while a machine sleeps. */
+  #lookedMs = Date.now();
+  readonly #hour = new Wakeup();
 
   constructor(own: OwnIdentity, inbox: Inbox, { device, pollMs }: ReceiverOptions) {
     this.#own = own;
@@ -286,6 +289,7 @@ export class Receiver {
             : poll.unreachable.find(({ endpoint }) => endpoint === url)?.error;
         if (error === undefined || !signal.aborted) this.#report("cache", url, error);
       }
+      if (Math.abs(Date.now() - this.#lookedMs) >= hourMs) this.#hour.wake();
       // A Cache elsewhere does not say when it has what was passed.
       const waitMs = this.#passed.size > 0 ? secondMs : this.#pollMs;
       await this.#news.next(failures === 0 ? waitMs : backoffMs(failures), signal);
@@ -295,7 +299,9 @@ export class Receiver {
   async #refresh(): Promise<void> {
     const { signal } = this.#stop;
     while (!signal.aborted) {
-      await pause(hourMs, signal);
+      await this.#hour.next(hourMs, signal);
+      this.#hour.begin();
+      this.#lookedMs = Date.now();
       if (!signal.aborted) await this.#own.renewKeys(false);
     }
   }
