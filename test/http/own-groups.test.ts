@@ -290,3 +290,47 @@ test("a device that is linked after the admin's keys were replaced asks for what
     (text) => text === "from the tablet",
   );
 }, 60_000);
+
+test("what a device of a thief says of a time to come keeps no own group as it is, nor a wish to hand it over", async () => {
+  const [phone, bob, mallory] = [await open(place()), await open(place()), await open(place())];
+  const where = place();
+  await meet(phone, bob, mallory);
+  const { id } = await phone.groups.create("Hiking", [bob.did, mallory.did]);
+  const members = dids(phone, bob, mallory);
+  const facts = {
+    name: "Hiking",
+    admin: phone.did,
+    members,
+    standing: "joined",
+    next: null,
+  } as const;
+  await shows(bob, id, facts);
+  const thief = await linked(phone, where);
+  await shows(thief, id, facts);
+  const inAYear = Math.floor(Date.now() / 1_000) + 365 * 86_400;
+  const last = Number.MAX_SAFE_INTEGER;
+  const again = await say(thief, where, {
+    id,
+    edit: (row) => ({
+      ...row,
+      state: {
+        ...row.state,
+        name: ["Stolen", last],
+        members: { ...row.state.members, [mallory.did]: ["in", inAYear] },
+        left: { [bob.did]: last },
+      },
+      handing: { to: bob.did, by: phone.did, sinceMs: 4_102_444_800_000, agreed: [] },
+    }),
+  });
+  await taken(again, phone);
+  await shows(phone, id, facts);
+  await removeOther(phone);
+  const group = await phone.groups.get(id);
+  await group?.change({ name: "Climbing", remove: [mallory.did] });
+  const after = { ...facts, name: "Climbing", members: dids(phone, bob) };
+  await shows(bob, id, after);
+  await until(
+    async () => (await mallory.groups.get(id))?.standing,
+    (standing) => standing === "out",
+  );
+}, 60_000);

@@ -7,6 +7,7 @@ import { type Did, isDid } from "../../core/codec/did.ts";
 import { isInteger, isRecord } from "../base/shapes.ts";
 import {
   furtherOf,
+  goOnMs,
   type HandOverWish,
   handOversMax,
   joinWishes,
@@ -22,6 +23,7 @@ import {
   type Leaving,
   membersOf,
   mergeOwn,
+  nearState,
   nonceCharactersMax,
   parseStatement,
   type Statement,
@@ -272,6 +274,26 @@ export function overtaken(before: GroupRow, given: GroupRow, merged: GroupRow): 
   });
 }
 
+/** What counts so far of an own device's word of a group of this identity: nothing that no clock has reached. `root`: in force. */
+export function nearRow(
+  row: GroupRow,
+  { own, root, nowMs }: { readonly own: Did; readonly root: string; readonly nowMs: number },
+): GroupRow {
+  const state = nearState(row.state, nowMs);
+  const { handing = null } = row;
+  // New keys end what devices had wished before: one of them may be removed.
+  const isWished = handing === null || (row.root === root && handing.sinceMs - nowMs < goOnMs);
+  if (state === row.state && isWished) return row;
+  const isKnown = ({ did, version }: SignedLeaving) => state.left[did] === version;
+  return {
+    ...row,
+    state,
+    joined: Math.min(row.joined, state.members[own]?.[1] ?? 0),
+    leavings: state === row.state ? row.leavings : row.leavings.filter(isKnown),
+    handing: isWished ? handing : null,
+  };
+}
+
 /** Of two devices, for a group of their own. `root` is the root key of this identity, under which its own groups count. */
 export function mergeRows(
   held: GroupRow,
@@ -286,6 +308,7 @@ export function mergeRows(
     return { ...given, handOvers, joined, waiting: held.waiting, owed: held.owed ?? [] };
   }
   const isMaker = held.state.maker === own && held.root !== given.root;
+  const heldWish = held.root === root ? (held.handing ?? null) : null;
   const isLater = given.root === root;
   const numbered = (row: GroupRow, isFirst: boolean) => ({
     root: isFirst ? 1 : 0,
@@ -311,7 +334,7 @@ export function mergeRows(
     handOvers,
     former: held.former ?? [],
     second: held.second ?? given.second ?? null,
-    handing: joinWishes(held.handing ?? null, given.handing ?? null),
+    handing: joinWishes(heldWish, given.handing ?? null),
   };
 }
 

@@ -50,10 +50,30 @@ export function follow<Row extends Succession>(
   for (const one of handOvers) now = withHandOver(now, one);
   const next = successorOf(now.state);
   const isNamed = next !== null && handOvers.some(({ id }) => id === next.id);
-  if (next === null || !(isNamed || founded.has(next.id))) return now;
+  const isFull = (now.former ?? []).length >= handOversMax;
+  if (next === null || isFull || !(isNamed || founded.has(next.id))) return now;
   const { maker, nonce } = next;
   const gone = { ...goneOn(now, nowMs), state: emptyGroup(maker, nonce) };
   return follow(gone, handOvers, { founded, nowMs });
+}
+
+/** Whether this conversation has gone on by it, or will: of others its maker says nothing more. */
+export function isFollowed({ state, former = [] }: Succession, { id, next }: HandOver): boolean {
+  const isOf = (one: { readonly id: string; readonly next?: Did }) =>
+    one.id === id && one.next === next;
+  return isOf(state) || former.some(isOf);
+}
+
+/** How often the conversation was handed over, as far as it is known here; no more often than `handOversMax` it may be. */
+export function timesHandedOver(
+  { state, former = [] }: Succession,
+  handOvers: readonly HandOver[],
+): number {
+  const ways = new Map(handOvers.map((one) => [groupIdOf(one.next, one.id), one.id]));
+  let times = 0;
+  for (let id = ways.get(state.id); id !== undefined && times < handOversMax; id = ways.get(id))
+    times++;
+  return Math.max(times, former.length);
 }
 
 /** Whether another one is the admin as soon as they know: until they are in, the maker stays it. */
@@ -67,14 +87,15 @@ export function withoutNext({ next: _, ...state }: GroupState): GroupState {
 
 /** The next admin goes on with the state as it is. The same object when this identity is not the next admin, or not in. */
 export function found<Row extends Succession>(row: Row, own: Did, nowMs: number): Row {
-  const state = isHandedOver(row.state) ? successorOf(row.state) : null;
+  const isFull = (row.former ?? []).length >= handOversMax;
+  const state = isHandedOver(row.state) && !isFull ? successorOf(row.state) : null;
   return state?.maker === own ? { ...goneOn(row, nowMs), state } : row;
 }
 
 function goneOn<Row extends Succession>(row: Row, atMs: number): Row {
   const { id, maker, nonce, next } = row.state;
   const left: Former = { id, maker, nonce, next: next as Did, atMs };
-  return { ...row, former: [...(row.former ?? []), left].slice(-handOversMax) };
+  return { ...row, former: [...(row.former ?? []), left] };
 }
 
 function withHandOver<Row extends Succession>(row: Row, one: HandOver): Row {

@@ -184,6 +184,31 @@ const nextVersion = (state: GroupState, nowMs: number): number =>
 const mustWait = (versions: readonly number[], nowMs: number): boolean =>
   Math.max(0, ...versions) * 1_000 > nowMs + aheadMsMax;
 
+/** Without what is so far ahead: also an own device's word waits for its time. The same object when nothing is. */
+export function nearState(state: GroupState, nowMs: number): GroupState {
+  const isNear = (version: number) => !mustWait([version], nowMs);
+  if ([...versionsOf(state), ...Object.values(state.left)].every(isNear)) return state;
+  const members = Object.entries(state.members).filter(([, [, version]]) => isNear(version));
+  const left = Object.entries(state.left).filter(([, version]) => isNear(version));
+  return {
+    ...state,
+    name: isNear(state.name[1]) ? state.name : ["", 0],
+    members: Object.fromEntries(members),
+    left: Object.fromEntries(left),
+  };
+}
+
+/** For the maker under new keys: what was said of a time to come is said of now, and a leaving of then is none. */
+export function withNearVersions(state: GroupState, nowMs: number): GroupState {
+  const near = nearState(state, nowMs);
+  if (near === state) return state;
+  const version = nextVersion(near, nowMs);
+  const members: Record<string, MemberPart> = { ...near.members };
+  for (const [did, [value]] of Object.entries(state.members)) members[did] ??= [value, version];
+  const isNameNear = near.name[1] === state.name[1];
+  return { ...near, members, name: isNameNear ? near.name : [state.name[0], version] };
+}
+
 /**
  * By which key a statement was signed, as far as the reader has proven the maker's root keys. Of a random DID it is
  * `in_force` only when the message itself comes from the maker.

@@ -7,7 +7,15 @@ import type { Did } from "../../core/codec/did.ts";
 import { secondMs } from "../../core/codec/time.ts";
 import { attempt, ClientError, localError, pause } from "../base/failure.ts";
 import { type GroupRow, upgradeRow } from "../groups/bundles.ts";
-import { agreeTo, goOnMs, type HandOverWish, joinWishes, mayHandOver } from "../groups/handing.ts";
+import {
+  agreeTo,
+  goOnMs,
+  type HandOverWish,
+  handOversMax,
+  joinWishes,
+  mayHandOver,
+  timesHandedOver,
+} from "../groups/handing.ts";
 import { isIn } from "../groups/statements.ts";
 import { groupAt, putGroup } from "./group-rows.ts";
 import type { GroupTalk } from "./group-talk.ts";
@@ -33,7 +41,7 @@ export class GroupHanding {
 
   /**
    * Makes a member the admin, once and for good, when all own devices have answered; after ten minutes without them. Throws
-   * `not_admin`, `not_member`, `handing_over` when it is being handed over to somebody else, and `devices_awaited`.
+   * `not_admin`, `not_member`, `handing_over` when it is being handed over to somebody else, `devices_awaited`, and `handed_over_often` for the 17th time.
    */
   async handOver(id: string, to: Did): Promise<void> {
     const { did, nowMs } = this.#own;
@@ -43,10 +51,12 @@ export class GroupHanding {
     if (next !== undefined) throw localError("not_admin", `it was handed over to ${next}`);
     if (to === did || !isIn(row.state, to))
       throw localError("not_member", "who is to be the admin is not in the group");
+    if (timesHandedOver(row, row.handOvers ?? []) >= handOversMax)
+      throw localError("handed_over_often", `a group is handed over ${handOversMax} times at most`);
     const [device = ""] = await this.deviceDids();
     const handing = this.#wishOf(row, to, device as Did);
     await this.#mark(id, (now) => ({ ...now, handing }));
-    const isOver = handing.by === device && nowMs() - handing.sinceMs > goOnMs;
+    const isOver = handing.by === device && Math.abs(nowMs() - handing.sinceMs) > goOnMs;
     await this.goOn(id, isOver);
     if (await this.#isDone(id)) return;
     throw localError(

@@ -15,6 +15,7 @@ import {
   bundleIn,
   type GroupRow,
   mergeRows,
+  nearRow,
   newRow,
   overtaken,
   placeOf,
@@ -76,7 +77,7 @@ function takeRow(
   { given, said, until }: ExaminedGroup,
   listener: GroupListener,
 ): Taken {
-  const { own, root } = listener;
+  const { own, root, nowMs } = listener;
   // An own device signs no hand-over twice, so what an earlier own key has signed still leads on.
   const isCounting = ({ one, by }: Examined["handOvers"][number]) =>
     by === "in_force" || (by === "earlier" && one.maker === own);
@@ -94,8 +95,10 @@ function takeRow(
   if (given.state.maker === own) {
     const former = isWay ? way : [];
     const backed = { ...given, state: withBackedNext(given, known), former, handOvers: known };
-    const row = held === null ? backed : mergeRows(held, backed, { own, root });
-    return { row, isOwed: said.handOvers.some(({ by }) => by === "unknown") };
+    const near = nearRow(backed, { own, root, nowMs });
+    const row = held === null ? near : mergeRows(held, near, { own, root });
+    const isUnknown = said.handOvers.some(({ by }) => by === "unknown");
+    return { row, isOwed: isUnknown || near.state !== backed.state };
   }
   const { maker, nonce } = given.state;
   const begun = { ...newRow(emptyGroup(maker, nonce)), former: way };

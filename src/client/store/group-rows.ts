@@ -34,6 +34,7 @@ import {
   isSameState,
   membersOf,
   mergeOwn,
+  nearState,
 } from "../groups/statements.ts";
 import type { Body } from "./files.ts";
 import { keyOfGroup, misfiledKey, misfiledOf, nameOfGroup, rowsOf } from "./keys.ts";
@@ -216,8 +217,9 @@ function hearOne(
   // Another device has made the keys in force, and says with which states it begins.
   if (isMaker && by === "in_force" && key === root && row.root !== root && row.root !== "") {
     const begun = { ...emptyGroup(statement.maker, statement.nonce), ...statement };
-    const { state } = mergeOwn({ root: 0, state: row.state }, { root: 1, state: begun });
-    return { ...withState(row, state, own), root };
+    const before = nearState(row.state, nowMs);
+    const { state } = mergeOwn({ root: 0, state: before }, { root: 1, state: begun });
+    return { ...withState(row, state, own), root, handing: null };
   }
   const state = hear(row.state, statement, { own, signedBy: by, nowMs });
   if (state === "wait") return "wait";

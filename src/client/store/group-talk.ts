@@ -24,7 +24,7 @@ import {
   upgradeRow,
   withState,
 } from "../groups/bundles.ts";
-import { found, goOnMs, isHandedOver } from "../groups/handing.ts";
+import { found, goOnMs, isFollowed, isHandedOver } from "../groups/handing.ts";
 import {
   answerAgainMs,
   answerTo,
@@ -41,6 +41,7 @@ import {
   stateDigest,
   statementText,
   takeUpLeavings,
+  withNearVersions,
 } from "../groups/statements.ts";
 import { ed25519PublicKey, signEd25519 } from "../keys/crypto.ts";
 import { groupType, type JsonContent } from "../mail/content.ts";
@@ -121,7 +122,8 @@ export class GroupTalk {
     const { did } = this.#own;
     const handOvers: SignedHandOver[] = [];
     for (const one of row.handOvers ?? [])
-      handOvers.push(one.maker === did ? await this.#signHandOver(one) : one);
+      if (one.maker !== did) handOvers.push(one);
+      else if (isFollowed(row, one)) handOvers.push(await this.#signHandOver(one));
     const leavings = row.leavings.filter(({ id }) => id === row.state.id);
     const { statements } = row.state.maker === did ? await this.#ownStatement(row) : row;
     return fitting({ statements, leavings, handOvers });
@@ -148,11 +150,14 @@ export class GroupTalk {
     }
   }
 
+  /** What devices have wished, or said of a time to come, ends with the keys under which they did. */
   #putRoot(id: string, root: string): Promise<void> {
-    const { table } = this.#own;
+    const { table, nowMs } = this.#own;
     return table.change(async (batch) => {
       const row = await groupAt(table, id, batch);
-      if (row !== null) await putGroup(table, batch, { ...row, root });
+      if (row === null) return;
+      const state = withNearVersions(row.state, nowMs());
+      await putGroup(table, batch, { ...row, state, root, handing: null });
     });
   }
 
@@ -189,7 +194,7 @@ export class GroupTalk {
     const { next } = state;
     if (isHandedOver(state)) throw localError("not_admin", `${next} is the admin from now on`);
     const isWaiting = handing !== null && next === undefined && isIn(state, handing.to);
-    if (isWaiting && this.#own.nowMs() - handing.sinceMs < goOnMs)
+    if (isWaiting && Math.abs(this.#own.nowMs() - handing.sinceMs) < goOnMs)
       throw localError("handing_over", `a device hands the group over to ${handing.to}`);
   }
 

@@ -73,6 +73,7 @@ export const englishFailures = {
   share_false: "These parts don't belong together.",
   handing_over: "This group is being handed over. Wait until that is done.",
   admin_leaves: "Hand the group over before you leave it.",
+  handed_over_often: "This group has been handed over too often. Make a new one.",
   devices_awaited: "Your other devices must answer first. Open them, or try again in ten minutes.",
   key_lost: "A key was lost: what was sealed to it can't be read.",
   other_ledger: "This server is not the one where your address was made.",

@@ -80,6 +80,7 @@ export const germanFailures: Record<keyof typeof englishFailures, string> = {
   share_false: "Diese Teile gehören nicht zusammen.",
   handing_over: "Diese Gruppe wird gerade übergeben. Warte, bis das fertig ist.",
   admin_leaves: "Übergib die Gruppe, bevor du sie verlässt.",
+  handed_over_often: "Diese Gruppe wurde zu oft übergeben. Lege eine neue an.",
   devices_awaited:
     "Deine anderen Geräte müssen zuerst antworten. Öffne sie, oder versuche es in zehn Minuten noch einmal.",
   key_lost: "Ein Schlüssel ging verloren: Was für ihn versiegelt war, ist nicht mehr lesbar.",

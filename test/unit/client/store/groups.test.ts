@@ -7,10 +7,12 @@ import {
   newRow,
   overtaken,
   renderBundle,
+  type SignedHandOver,
   type SignedStatement,
   standingOf,
   upgradeRow,
 } from "../../../../src/client/groups/bundles.ts";
+import { follow, found } from "../../../../src/client/groups/handing.ts";
 import {
   emptyGroup,
   type GroupState,
@@ -37,7 +39,7 @@ import type { Sending } from "../../../../src/client/store/sending.ts";
 import { Table } from "../../../../src/client/store/table.ts";
 import { encodeBase64, encodeHex } from "../../../../src/core/codec/bytes.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
-import { minuteMs } from "../../../../src/core/codec/time.ts";
+import { dayMs, minuteMs } from "../../../../src/core/codec/time.ts";
 import { deriveDid } from "../../../../src/core/ledger/names.ts";
 import { identityOf } from "../../../support/identity.ts";
 import { ownStoreOf, partsOf } from "../../../support/own-store.ts";
@@ -390,4 +392,87 @@ test("for ten minutes a device waits for the one that made new keys, and for tho
   await handOver();
   expect((await rowNow()).state.next).toBe(other);
   expect([await rename("too late"), await handOver()]).toEqual(["not_admin", null]);
+});
+
+/** A group of this identity that was handed over so often, to and fro. */
+async function handedOver(table: Table, times: number) {
+  const store = await ownStoreOf(table, own, { nowMs: () => nowMs });
+  Object.assign(store.identity.client, { trust: { provenOf: () => null } });
+  const said: unknown[] = [];
+  const send: Sending["send"] = async (_to, content, _options, within = null) => {
+    said.push(content);
+    await table.change(async (batch) => void (await within?.put?.(batch)));
+    return [];
+  };
+  const parts = await partsOf(store, { send });
+  const begins = times % 2 === 0 ? own : other;
+  let row = newRow(begun(begins, "n", [own, other]));
+  const handOvers: SignedHandOver[] = [];
+  for (let n = 0; n < times; n++) {
+    const { id, maker, nonce } = row.state;
+    const next = maker === own ? other : own;
+    handOvers.push({ id, maker, nonce, next, key: "aa".repeat(32), signature: "" });
+    const given = { ...row, state: { ...row.state, next } };
+    row = found(given, next, nowMs);
+  }
+  const root = await parts.talk.root();
+  row = { ...row, root, handOvers, joined: Number.MAX_SAFE_INTEGER };
+  await table.change((batch) => putGroup(table, batch, row));
+  return { ...parts, row, said };
+}
+
+test("a group is handed over sixteen times, and no conversation loses its place by one more", async () => {
+  const table = await open();
+  const { groups, row } = await handedOver(table, 16);
+  expect([row.state.maker, (row.former ?? []).length]).toEqual([own, 16]);
+  const refused = await attempt(() => groups.handing.handOver(row.state.id, other));
+  expect((refused as ClientError | undefined)?.code).toBe("handed_over_often");
+  // Who joined later knows of it by the hand-overs alone.
+  const { former: _, ...late } = row;
+  await table.change((batch) => putGroup(table, batch, late));
+  const again = await attempt(() => groups.handing.handOver(row.state.id, other));
+  expect((again as ClientError | undefined)?.code).toBe("handed_over_often");
+  const named = { ...row, state: { ...row.state, next: other } };
+  const successor = successorOf(named.state) as GroupState;
+  const founded = new Set([successor.id]);
+  expect(follow(named, [], { founded, nowMs }).state.id).toBe(row.state.id);
+  expect(found(named, other, nowMs)).toBe(named);
+});
+
+test("of hand-overs by this identity only those that the conversation has followed are signed again", async () => {
+  const table = await open();
+  const { talk, row, said } = await handedOver(table, 3);
+  const [, mine] = row.handOvers ?? [];
+  const second = { ...(mine as SignedHandOver), next: admin };
+  await talk.show({ ...row, handOvers: [second, ...(row.handOvers ?? [])] }, other);
+  const [{ next }] = said as [{ next: readonly { maker: Did; next: Did; key: string }[] }];
+  const root = await talk.root();
+  expect(next.map((one) => [one.maker, one.next, one.key === root])).toEqual([
+    [other, own, false],
+    [own, other, true],
+    [other, own, false],
+  ]);
+});
+
+test("under new keys the maker says of now what an earlier version had let a device say of a time to come", async () => {
+  const table = await open();
+  const { talk, row } = await handedOver(table, 0);
+  const last = Number.MAX_SAFE_INTEGER;
+  const { state } = row;
+  const members = { ...state.members, [other]: ["in", last] as const };
+  const frozen = { ...state, name: ["Stolen", last] as const, members, left: { [own]: last } };
+  const handing = { to: other, by: admin, sinceMs: 1, agreed: [] };
+  await table.change((batch) =>
+    putGroup(table, batch, { ...row, state: frozen, handing, root: "ee".repeat(32) }),
+  );
+  await talk.takeOver();
+  const now = (await groupAt(table, state.id)) as GroupRow;
+  expect([now.state.name[0], membersOf(now.state), now.handing]).toEqual([
+    "Stolen",
+    [own, other].sort(),
+    null,
+  ]);
+  const next = withChange(now.state, { name: "Climbing", remove: [other] }, nowMs);
+  const latest = Math.max(next.name[1], ...Object.values(next.members).map(([, one]) => one));
+  expect(latest * 1_000 - nowMs).toBeLessThan(dayMs);
 });
