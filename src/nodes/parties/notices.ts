@@ -32,31 +32,44 @@ type NoticeParts = FollowParts & {
   readonly verify: VerifySignature;
 };
 
-/** The last notice. One that was removed stays, so that no one shows it again: its signature holds for good. */
+/** One that was removed stays, so that no one shows it again: its signature holds for good. */
 type Kept = NoticeForm & { readonly isRemoved?: true };
+
+type Known = Pick<Notice, "did" | "issuedAtMs"> & { readonly kept: Kept };
 
 const aheadMsMax = 5 * minuteMs;
 const prefix = "/notice/";
-const key = `${prefix}now`;
+/** Each notice has its own, so that of two processes that write at once neither undoes the other. */
+const keyOf = ({ did, issuedAtMs }: Pick<Notice, "did" | "issuedAtMs">): string =>
+  `${prefix}${did}/${issuedAtMs}`;
 
 export async function openNotices(parts: NoticeParts): Promise<Notices> {
   const { receipts, now, operator, recipients, verify } = parts;
-  let last: Kept | null = null;
+  let known: readonly Known[] = [];
   const { read, announce, close } = await followRecords<Kept>(parts, {
     prefix,
     subject: "operator-notice.changed",
     name: "the operator's notice",
-    changed: ([found]) => {
-      last = found ?? null;
+    changed: (records) => {
+      known = records.flatMap((kept) => {
+        const notice = readNotice(kept);
+        return notice === null ? [] : [{ did: notice.did, issuedAtMs: notice.issuedAtMs, kept }];
+      });
     },
   });
-  const current = (): NoticeForm | null =>
-    last?.did === operator.did && last?.isRemoved !== true ? last : null;
-  /** Whether the operator has signed it after the last one, or it is what everybody is shown. */
-  const isLater = ({ did, issuedAtMs }: Notice, form: NoticeForm): boolean => {
-    const before = last?.did === did ? readNotice(last) : null;
-    if (before === null || issuedAtMs > before.issuedAtMs) return true;
-    return current()?.signature_b64 === form.signature_b64;
+  /** Of this operator, in the order of signing. */
+  const own = (): Known[] =>
+    known.filter(({ did }) => did === operator.did).sort((a, b) => a.issuedAtMs - b.issuedAtMs);
+  const last = (): Known | undefined => own().at(-1);
+  const current = (): NoticeForm | null => {
+    const kept = last()?.kept;
+    return kept === undefined || kept.isRemoved === true ? null : kept;
+  };
+  /** Durable: what was signed before the last notice counts no more. */
+  const settle = async (): Promise<void> => {
+    await read();
+    for (const earlier of own().slice(0, -1)) await receipts.remove(keyOf(earlier));
+    await announce();
   };
   return {
     current,
@@ -72,18 +85,24 @@ export async function openNotices(parts: NoticeParts): Promise<Notices> {
       // It would lock out all that are signed before its time comes.
       if (notice.issuedAtMs > now() + aheadMsMax)
         return fault("invalid_request", "it was signed by a clock that is ahead: sign it again");
-      if (!isLater(notice, form))
-        return fault("invalid_request", "it was signed before the last notice: sign it again");
-      await receipts.put(key, encodeRecord(form), now() + keptMs);
-      await announce();
-      return null;
+      const outdated = fault(
+        "invalid_request",
+        "it was signed before the last notice: sign it again",
+      );
+      if (notice.issuedAtMs < (last()?.issuedAtMs ?? 0)) return outdated;
+      const record = encodeRecord(form);
+      await receipts.putIfAbsent(keyOf(notice), record, now() + keptMs, now());
+      await settle();
+      // A later one of another process, or this one was removed.
+      return current()?.signature_b64 === form.signature_b64 ? null : outdated;
     },
     remove: async () => {
       await read();
-      if (last === null) return;
-      const removed: Kept = { ...last, isRemoved: true };
-      await receipts.put(key, encodeRecord(removed), now() + keptMs);
-      await announce();
+      const shown = last();
+      if (shown === undefined) return;
+      const removed: Kept = { ...shown.kept, isRemoved: true };
+      await receipts.put(keyOf(shown), encodeRecord(removed), now() + keptMs);
+      await settle();
     },
     close,
   };
