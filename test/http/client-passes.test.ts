@@ -6,6 +6,7 @@ import { Waypost } from "../../src/client/waypost.ts";
 import { freePort } from "../support/executable.ts";
 import { relayAt, startTestNodes } from "../support/nodes.ts";
 import { waiting } from "../support/people.ts";
+import { until } from "../support/wait.ts";
 import { devicesAt, shows } from "./own-devices.ts";
 
 /** Pools of 160 and 100, 120 and 100 entries. */
@@ -63,7 +64,7 @@ async function stage() {
     await nodes.stop();
     globalThis.fetch = request;
   };
-  return { at: { url }, keep, open, untilTold, flood, [Symbol.asyncDispose]: end };
+  return { at: { url }, keep, open, taken, untilTold, flood, [Symbol.asyncDispose]: end };
 }
 
 const strangers = Array.from({ length: 400 }, (_, n) =>
@@ -186,3 +187,18 @@ test("the Caches that the document names after a move get the passes at once", a
   await moved.close();
   await next.stop();
 }, 20_000);
+
+test("a client that is told what to do with requests begins no passes: whom it accepts unasked gets none", async () => {
+  await using at = await stage();
+  const alice = await at.open();
+  for (const acceptRequests of [true, false]) {
+    const place = { ...at.at, keys: memoryKeys(), store: memoryStore(), waiting };
+    const me = await at.keep(Waypost.open({ ...place, acceptRequests }));
+    await (await alice.send(me.did, "hello")).delivered;
+    expect(await next(me)).toBe("hello");
+    await me.close();
+    expect([acceptRequests, at.taken.has(me.did)]).toEqual([acceptRequests, false]);
+  }
+  // Without the option it begins them, as the others here do.
+  await until(() => at.taken.has(alice.did));
+});
