@@ -99,7 +99,7 @@ export function createReport(json: boolean) {
       );
       shown = true;
     },
-    /** A line on standard error besides the result; nothing with `--json`. */
+    /** A line on standard error in addition to the result; nothing with `--json`. */
     note: (text: string): void => {
       end();
       if (!json) process.stderr.write(`${printableLines(text)}\n`);

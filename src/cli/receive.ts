@@ -133,12 +133,13 @@ async function followInto(session: CommandSession, out: string, me: Waypost): Pr
     });
     writing.catch(ended.reject);
   };
-  const tell = (problem: Problem) => reportRound(session, { received: [], problems: [problem] });
+  const reportProblem = (problem: Problem) =>
+    reportRound(session, { received: [], problems: [problem] });
   me.on((event) => {
     if (event.type === "changed" && event.what !== "removed") write();
-    else if (event.type === "unreadable") tell(unreadableOf(event));
+    else if (event.type === "unreadable") reportProblem(unreadableOf(event));
     else if (event.type === "disconnected" && event.what === "cache" && event.error !== null)
-      tell(unreachableOf({ endpoint: event.url, error: event.error }));
+      reportProblem(unreachableOf({ endpoint: event.url, error: event.error }));
     else if (event.type === "failed" && event.what === "store") ended.reject(event.error);
   });
   write();

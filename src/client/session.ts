@@ -85,7 +85,7 @@ export class StoreSession {
     const { table, identity } = own;
     table.makeRoom = async (isNews) => {
       if (options.driver.bytesMax < Infinity && (await removeOldestFile(own))) return true;
-      if (isNews) own.tell({ type: "store_full" });
+      if (isNews) own.announce({ type: "store_full" });
       return false;
     };
     new EvidenceKeeper(own);

@@ -358,7 +358,7 @@ export class Waypost {
 
   /**
    * Keys, people and history as one sealed file, made while it is read; what arrives meanwhile waits. From then on this device
-   * has a DID of its own, at which a copy that is restored next to it tells it so.
+   * has a DID of its own, at which a copy that is restored next to it informs it.
    */
   async backup(options: { readonly passphrase: string }): Promise<ReadableStream<Uint8Array>> {
     const session = this.#session;

@@ -4,7 +4,7 @@
  * - A message reaches every subscription of its subject at most once, also in the publisher's own process.
  *   One publisher's messages of one subject arrive in the order of their calls.
  * - Nothing is kept: a message for a subject without a subscription is dropped.
- * - An unreachable bus is not an error: requests are "nobody", messages are dropped, and callers use their store.
+ * - An unreachable bus is not an error: requests are "unanswered", messages are dropped, and callers use their store.
  * - `missed` announces possible losses: it is called after a reconnect and after an overflow.
  * - Queues are bounded: a subscription that falls behind loses messages.
  * - The receiver owns the bytes that it gets: nothing is shared.
@@ -47,19 +47,23 @@ type BusStats = {
 
 export interface Bus {
   readonly plugin: string;
-  /** The largest message at present. A larger one is dropped, and a larger request is "nobody". */
+  /** The largest message at present. A larger one is dropped, and a larger request is "unanswered". */
   readonly messageBytesMax: number;
   publish(subject: string, message: Uint8Array): void;
   subscribe(subject: string, handler: BusReceiver, options?: SubscribeOptions): BusSubscription;
   /** `false` when no process has subscribed, as far as this one knows, so that no message need be made. */
   mayReach(subject: string): boolean;
   /**
-   * Returns the first answer; "nobody" at once when the subject has no subscription, as soon as all have handled the
+   * Returns the first answer; "unanswered" at once when the subject has no subscription, as soon as all have handled the
    * message without an answer, or after `timeoutMs`. After a timeout, a subscription may still handle it.
    */
-  request(subject: string, message: Uint8Array, timeoutMs: number): Promise<Uint8Array | "nobody">;
+  request(
+    subject: string,
+    message: Uint8Array,
+    timeoutMs: number,
+  ): Promise<Uint8Array | "unanswered">;
   stats(): BusStats;
-  /** Ends all subscriptions; open and later requests are "nobody". Idempotent. */
+  /** Ends all subscriptions; open and later requests are "unanswered". Idempotent. */
   close(): Promise<void>;
 }
 

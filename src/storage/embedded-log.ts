@@ -196,7 +196,7 @@ export function prepareLog(view: TableChange): boolean {
 /** Who a block has changed. */
 export type Touched = { readonly dids: Set<Did>; readonly aliases: Set<string> };
 
-export const nobodyTouched = (): Touched => ({ dids: new Set(), aliases: new Set() });
+export const nothingTouched = (): Touched => ({ dids: new Set(), aliases: new Set() });
 
 export function touch(touched: Touched, did: Did, { aliases }: Applied): void {
   touched.dids.add(did);

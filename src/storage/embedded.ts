@@ -35,7 +35,7 @@ import {
   fetchBlock,
   fillLog,
   logHeadKey,
-  nobodyTouched,
+  nothingTouched,
   prepareLog,
   type Touched,
   touch,
@@ -356,7 +356,7 @@ class Chain implements EmbeddedLedger {
       (_, n) => records.displacedKey(settled + BigInt(n), retainedMax) ?? [],
     );
     if (this.isShared) fetchBlock(view, { pending, displaced });
-    const touched = nobodyTouched();
+    const touched = nothingTouched();
     for (const entry of pending) {
       this.settle(view, entry, block, touched);
       records.keepSettled(view, settled++, entry.txHash, retainedMax);

@@ -35,7 +35,7 @@ const bugs: Readonly<
     plant: (real) => ({
       request: async (subject, message, timeoutMs) => {
         const answer = await real.request(subject, message, timeoutMs);
-        if (answer === "nobody" && subject === "void") await Bun.sleep(timeoutMs);
+        if (answer === "unanswered" && subject === "void") await Bun.sleep(timeoutMs);
         return answer;
       },
     }),
@@ -45,7 +45,7 @@ const bugs: Readonly<
     plant: (real) => ({
       request: async (...given) => {
         const answer = await real.request(...given);
-        return answer.length === 0 ? "nobody" : answer;
+        return answer.length === 0 ? "unanswered" : answer;
       },
     }),
     caughtBy: /an empty answer/,

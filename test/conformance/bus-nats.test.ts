@@ -129,7 +129,7 @@ if (absence !== null) {
       await server.stop();
       await until(() => !here.stats().connected && !there.stats().connected);
       const begunMs = performance.now();
-      expect(await here.request("s", bytes("?"), 20_000)).toBe("nobody");
+      expect(await here.request("s", bytes("?"), 20_000)).toBe("unanswered");
       here.publish("s", bytes("lost"));
       const { ready } = here.subscribe("t", () => bytes("later"));
       await ready;
@@ -160,7 +160,7 @@ if (absence !== null) {
         await there.subscribe(subject, () => bytes("yes")).ready;
       await server.freeze();
       try {
-        expect(await here.request("s", bytes("?"), 300)).toBe("nobody");
+        expect(await here.request("s", bytes("?"), 300)).toBe("unanswered");
         const message = new Uint8Array(512 * 1024);
         for (let n = 0; n < 400; n++) here.publish("flood", message);
         expect(here.stats().dropped).toBeGreaterThan(200);
@@ -229,7 +229,7 @@ if (absence !== null) {
       await until(async () => answerTo(await apart.request("s", bytes("?"), 1_000)) === "yes");
       line.cut(true);
       const alsoMissed = missed;
-      expect(await apart.request("s", bytes("?"), 300)).toBe("nobody");
+      expect(await apart.request("s", bytes("?"), 300)).toBe("unanswered");
       expect(answerTo(await near.request("s", bytes("?"), 10_000))).toBe("yes");
       near.publish("changed", bytes("while it was cut off"));
       await until(() => !apart.stats().connected, 40_000);
@@ -284,7 +284,7 @@ if (absence !== null) {
         environment,
       );
       opened.push(bus, both);
-      expect(await bus.request("s", bytes("?"), 20_000)).toBe("nobody");
+      expect(await bus.request("s", bytes("?"), 20_000)).toBe("unanswered");
       await until(() => both.stats().connected);
       // Each try takes five seconds and gives its connection up.
       await until(() => lines.length > 0);
@@ -302,10 +302,10 @@ if (absence !== null) {
       opened.push(here, there);
       let asked = 0;
       const subscription = there.subscribe("s", () => bytes(String(++asked)));
-      expect(await here.request("s", bytes("?"), 20_000)).toBe("nobody");
+      expect(await here.request("s", bytes("?"), 20_000)).toBe("unanswered");
       await server.start();
       await subscription.ready;
-      await until(async () => (await here.request("s", bytes("?"), 1_000)) !== "nobody");
+      await until(async () => (await here.request("s", bytes("?"), 1_000)) !== "unanswered");
       expect(asked).toBeGreaterThan(0);
     }, 120_000);
   });
@@ -330,7 +330,7 @@ if (absence !== null) {
       await until(async () => answerTo(await here.request("s", bytes("?"), 2_000)) === "yes");
       for (const bus of [wrong, untrusting]) {
         expect(bus.stats().connected).toBe(false);
-        expect(await bus.request("s", bytes("?"), 2_000)).toBe("nobody");
+        expect(await bus.request("s", bytes("?"), 2_000)).toBe("unanswered");
       }
     } finally {
       await strict.end();

@@ -149,13 +149,13 @@ export const busCases: readonly BusCase[] = [
     name: "nobody is the answer at once when the subject has no subscription",
     async run({ here, there }) {
       const begunMs = performance.now();
-      expect(await here.request("void", bytes("q"), 20_000)).toBe("nobody");
+      expect(await here.request("void", bytes("q"), 20_000)).toBe("unanswered");
       const subscription = there.subscribe("void", () => bytes("a"));
       await subscription.ready;
-      expect(await here.request("void", bytes("q"), 20_000)).not.toBe("nobody");
+      expect(await here.request("void", bytes("q"), 20_000)).not.toBe("unanswered");
       subscription.unsubscribe();
       subscription.unsubscribe();
-      await until(async () => (await here.request("void", bytes("q"), 20_000)) === "nobody");
+      await until(async () => (await here.request("void", bytes("q"), 20_000)) === "unanswered");
       expect(performance.now() - begunMs).toBeLessThan(10_000);
     },
   },
@@ -163,7 +163,7 @@ export const busCases: readonly BusCase[] = [
     name: "a handler that never answers is nobody after the timeout",
     async run({ here, there }) {
       await there.subscribe("slow", () => new Promise(() => {})).ready;
-      expect(await here.request("slow", bytes("q"), 80)).toBe("nobody");
+      expect(await here.request("slow", bytes("q"), 80)).toBe("unanswered");
     },
   },
   {
@@ -177,7 +177,7 @@ export const busCases: readonly BusCase[] = [
           return undefined;
         }).ready;
       const begunMs = performance.now();
-      expect(await here.request("done", bytes("q"), 20_000)).toBe("nobody");
+      expect(await here.request("done", bytes("q"), 20_000)).toBe("unanswered");
       expect(handled).toEqual(["here", "there"]);
       expect(performance.now() - begunMs).toBeLessThan(10_000);
     },
@@ -208,7 +208,7 @@ export const busCases: readonly BusCase[] = [
       ends.here.publish("bad", bytes("2"));
       await settle(ends);
       expect(seen).toEqual(["1", "2"]);
-      expect(await ends.here.request("bad", bytes("3"), 100)).toBe("nobody");
+      expect(await ends.here.request("bad", bytes("3"), 100)).toBe("unanswered");
       expect(ends.logged.length).toBeGreaterThanOrEqual(4);
     },
   },
@@ -260,7 +260,7 @@ export const busCases: readonly BusCase[] = [
       const large = new Uint8Array(ends.here.messageBytesMax + 1);
       const { dropped } = ends.here.stats();
       ends.here.publish("large", large);
-      expect(await ends.here.request("large", large, 20_000)).toBe("nobody");
+      expect(await ends.here.request("large", large, 20_000)).toBe("unanswered");
       await settle(ends);
       expect(seen).toEqual([]);
       expect(ends.here.stats().dropped).toBeGreaterThan(dropped);
@@ -276,8 +276,8 @@ export const busCases: readonly BusCase[] = [
       await pause(20, "the request is at the handler");
       await ends.here.close();
       await ends.here.close();
-      expect(await open).toBe("nobody");
-      expect(await ends.here.request("end", bytes("q"), 20_000)).toBe("nobody");
+      expect(await open).toBe("unanswered");
+      expect(await ends.here.request("end", bytes("q"), 20_000)).toBe("unanswered");
       ends.here.publish("end", bytes("late"));
       await ends.here.subscribe("end", () => bytes("a")).ready;
       await pause(20, "what was published after the end would arrive");

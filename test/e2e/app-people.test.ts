@@ -210,7 +210,7 @@ appTest(
       "the worker",
     );
     await alice.press("Settings");
-    await alice.tick("Tell me when somebody writes");
+    await alice.tick("Notify me of new messages");
     await alice.page.until("localStorage.getItem('notifies') === 'yes'", "that it is on");
     await alice.close();
     await alice.page.evaluate("document.hasFocus = () => false");

@@ -258,7 +258,7 @@ export class Devices {
     };
   }
 
-  /** A copy that is restored next to this device can tell it: it has a DID and a key, which the backup names. @internal */
+  /** A copy that is restored next to this device can inform it: this device has a DID and a key, which the backup names. @internal */
   async beforeBackup(): Promise<void> {
     await this.#mustLead();
     const { link } = await this.#open();
@@ -434,7 +434,7 @@ export class Devices {
     const kept = await attempt(() => this.#keepPushes("all"));
     if (kept instanceof ClientError) this.#failed(kept);
     for (const id of gone)
-      this.#own.tell({ type: "changed", conversation: null, id, what: "removed" });
+      this.#own.announce({ type: "changed", conversation: null, id, what: "removed" });
   }
 
   /** No Cache wakes a device that isn't listed; `rest`: where an earlier call could not end that. */

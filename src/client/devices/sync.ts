@@ -268,7 +268,7 @@ export class Sync {
       fill: opened,
       rows,
     });
-    if (saved !== null) this.#own.tell(stateChange(saved));
+    if (saved !== null) this.#own.announce(stateChange(saved));
     const { did, json } = heard;
     if (did !== undefined) await this.#hearing(did, () => this.#hear(did, json));
     return filled;
@@ -338,7 +338,7 @@ export class Sync {
   async #apply(item: Item): Promise<void> {
     try {
       const change = await this.#replica.apply(item);
-      if (change !== null) this.#own.tell(change);
+      if (change !== null) this.#own.announce(change);
     } catch (error) {
       if (error instanceof ClientError) throw error;
     }

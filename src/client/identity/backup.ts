@@ -234,7 +234,7 @@ async function isInForce(client: Client, identity: Identity): Promise<boolean> {
   return seed !== null;
 }
 
-/** Devices of the backup stay known to a copy that is to tell them that it is there. */
+/** Devices of the backup stay known to a copy, which informs them that it is there. */
 async function forgetDevices(table: Table, isCopy: boolean): Promise<void> {
   const rows = await table.scan({ prefix: rowsOf.devices });
   await table.change(async (batch) => {

@@ -164,8 +164,8 @@ export class Copies implements Keeper {
       return queued;
     });
     const row = await this.#table.get<MessageRow>(key);
-    if (row !== null) this.#own.tell(stateChange(row));
-    for (const place of places) this.#own.tell({ type: "out", place });
+    if (row !== null) this.#own.announce(stateChange(row));
+    for (const place of places) this.#own.announce({ type: "out", place });
   }
 }
 

@@ -20,7 +20,7 @@ import type { EvidenceRow, Person } from "./rows.ts";
 import type { Table } from "./table.ts";
 
 const keptMax = 1_000;
-/** A log has a new head with each block: others hear of one an hour. */
+/** A log has a new head with each block: others get one an hour. */
 const headEveryMs = hourMs;
 
 /** Keeps what this device proves, and examines what others have. */

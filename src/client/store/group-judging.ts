@@ -1,5 +1,5 @@
 /**
- * The signatures of what is said of a group: each signer's root keys are looked up, so nobody is asked about who has nothing to
+ * The signatures of what is said of a group: each signer's root keys are looked up, so the Directory is not asked about people who have nothing to
  * say there. Who is not in a group, or was removed, may send bundles that name anybody.
  * Source: docs/protocol.md "Groups".
  */

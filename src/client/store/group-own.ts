@@ -256,7 +256,7 @@ export class OwnGroups {
     const change = await this.#take(given, { ...coming, isFirst: false });
     const after = await groupAt(this.#own.table, before.state.id);
     if (change !== null && after !== null && !isSameState(before.state, after.state))
-      this.#own.tell(change);
+      this.#own.announce(change);
   }
 
   /** Keeps of a state of an earlier version what its maker has signed, where a statement by the key in force is here. */

@@ -257,7 +257,7 @@ export class GroupTalk {
       const now = await groupAt(table, before?.state.id ?? state.id, batch);
       const isAsBefore =
         now === null ? before === null : before !== null && isSameState(now.state, before.state);
-      // Beside the state, what came meanwhile stays.
+      // What came meanwhile stays, apart from the state.
       const { waiting = [], owed = [], handing = after.handing ?? null } = now ?? {};
       if (isAsBefore) await putGroup(table, batch, { ...after, waiting, owed, handing });
       return isAsBefore;
@@ -374,7 +374,7 @@ export class GroupTalk {
       });
       if (heard === null || !isOther(heard.before, heard.after)) continue;
       const conversation = placeOf(heard.after);
-      this.#own.tell({ type: "changed", conversation, id: null, what: "group" });
+      this.#own.announce({ type: "changed", conversation, id: null, what: "group" });
       await this.heard(heard.before, heard.after);
     }
   }

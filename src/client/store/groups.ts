@@ -124,7 +124,7 @@ export class Group {
     await table.change(async (batch) =>
       putGroup(table, batch, change(await this.#row(["asked"], batch))),
     );
-    own.tell({ type: "changed", conversation: this.id, id: null, what: "group" });
+    own.announce({ type: "changed", conversation: this.id, id: null, what: "group" });
   }
 
   async #row(

@@ -174,7 +174,7 @@ export class Incoming {
         ...(await this.#add(batch, messageRow(read, body, this.#own.arrivalMs()), context)),
       );
     });
-    for (const one of news) this.#own.tell(one);
+    for (const one of news) this.#own.announce(one);
     if (news.length > 0) this.#news.wake();
     if (run !== null && run.read !== null) await this.#devices.sync?.synced();
     return run;
@@ -219,7 +219,7 @@ export class Incoming {
       return this.#add(batch, messageRow(read, body, this.#own.arrivalMs()), context);
     };
     const { filled, saved } = await saveContent(this.#table, nowMs, { fill: judging, rows });
-    for (const news of saved ?? []) this.#own.tell(news);
+    for (const news of saved ?? []) this.#own.announce(news);
     for (const work of after) void attempt(work);
     if (saved !== null) this.#news.wake();
     await this.#devices.sync?.synced();
@@ -334,7 +334,7 @@ export class Incoming {
     after.unshift(() => this.#talk.heard(before, now));
     const conversation = placeOf(now);
     after.unshift(async () =>
-      this.#own.tell({ type: "changed", conversation, id: null, what: "group" }),
+      this.#own.announce({ type: "changed", conversation, id: null, what: "group" }),
     );
     return shownRow({ ...row, conversation, group: conversation }, heard);
   }

@@ -111,7 +111,7 @@ export const keyOfId = (names: KeyNames, id: string): string =>
 export const keyOfAuthored = (names: KeyNames, author: string, id: string): string =>
   `${rowsOf.ids}${names.name(`${author} ${id.toLowerCase()}`)}`;
 
-/** The id of a message's copy for one recipient, which no other recipient can tell. */
+/** The id of a message's copy for one recipient, which no other recipient can compute. */
 export const copyIdOf = (names: KeyNames, id: string, to: string): string =>
   uuidOf(decodeHex(names.name(`copy ${id.toLowerCase()} ${to}`)) ?? new Uint8Array(16));
 

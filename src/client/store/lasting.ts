@@ -142,6 +142,6 @@ export class Lasting {
     });
     if (found === null) return;
     const { conversation } = found.row;
-    this.#own.tell({ type: "changed", conversation, id: found.row.id, what: "removed" });
+    this.#own.announce({ type: "changed", conversation, id: found.row.id, what: "removed" });
   }
 }

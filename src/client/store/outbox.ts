@@ -193,7 +193,7 @@ export class Outbox {
     };
     signal?.addEventListener("abort", end, { once: true });
     promise.catch(() => undefined).finally(() => signal?.removeEventListener("abort", end));
-    this.#own.tell({ type: "out", place });
+    this.#own.announce({ type: "out", place });
     return promise;
   }
 
@@ -434,7 +434,7 @@ export class Outbox {
     const { keeper } = this;
     if (keeper === null) return;
     const news = await this.#table.change((batch) => keeper.changed(batch, copy, outcome));
-    if (news !== null) this.#own.tell(news);
+    if (news !== null) this.#own.announce(news);
   }
 
   /** The row leaves its lane: for ever, or to wait aside for the program. */
@@ -446,17 +446,17 @@ export class Outbox {
       if (outcome.state !== "sent") await takeEnd(batch, place);
       return (await this.keeper?.changed(batch, { place, row }, outcome)) ?? null;
     });
-    if (change !== null) this.#own.tell(change);
+    if (change !== null) this.#own.announce(change);
     const followed = this.#followed.get(place);
     this.#followed.delete(place);
     if (outcome.state === "sent") {
       const { sent } = outcome;
       followed?.resolve(namedIn(sent, followed));
-      return this.#own.tell({ type: "out", place, sent });
+      return this.#own.announce({ type: "out", place, sent });
     }
     const { error } = outcome;
     followed?.reject(followed.thrown === null ? error : followed.thrown.error);
-    this.#own.tell({ type: "out", place, error: { code: error.code, message: error.message } });
+    this.#own.announce({ type: "out", place, error: { code: error.code, message: error.message } });
   }
 }
 

@@ -102,7 +102,7 @@ export class OwnStore {
   }
 
   /** To the program here and in the other tabs. */
-  tell(news: StoreNews | OutNews | WantNews): void {
+  announce(news: StoreNews | OutNews | WantNews): void {
     this.#hear(news);
     this.#tabs.tell(news);
   }

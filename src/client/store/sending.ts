@@ -116,7 +116,7 @@ export class Sending {
       fill: (write) => copySource(source, write),
       rows: (batch, body) => this.#put(batch, draft, body),
     });
-    if (saved?.change) this.#own.tell(saved.change);
+    if (saved?.change) this.#own.announce(saved.change);
     return (saved?.places ?? []).map((place, i) =>
       this.#sent(place, draft, draft.recipients[i] as FoundRecipient),
     );

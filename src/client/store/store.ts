@@ -119,7 +119,7 @@ export class LocalStore {
       batch.log(keyOfPerson(this.#table, did));
       return saved;
     });
-    this.#own.tell({ type: "changed", conversation: did, id: null, what: "person" });
+    this.#own.announce({ type: "changed", conversation: did, id: null, what: "person" });
     return person;
   }
 
@@ -143,7 +143,7 @@ export class LocalStore {
     const profile = await profileWith(before, change);
     const atMs = Math.max(nowMs(), (before?.atMs ?? 0) + 1);
     await this.#table.change((batch) => putProfile(this.#table, batch, { ...profile, did, atMs }));
-    this.#own.tell({ type: "changed", conversation: did, id: null, what: "person" });
+    this.#own.announce({ type: "changed", conversation: did, id: null, what: "person" });
   }
 
   // --------------------------------------------------------------------------------------- conversations
@@ -265,7 +265,7 @@ export class LocalStore {
       await putChoice(this.#table, batch, conversation, { choice, nowMs });
       batch.log(keyOfChosen(this.#table, conversation));
     });
-    this.#own.tell({ type: "changed", conversation, id: null, what: "chosen" });
+    this.#own.announce({ type: "changed", conversation, id: null, what: "chosen" });
   }
 
   /**
@@ -285,7 +285,7 @@ export class LocalStore {
       group === null ? [conversation] : membersOf(group.state).filter((one) => one !== did);
     const about = { mediaType: timerType, receipt: false };
     await this.#sending.send(to, timer, group === null ? about : { ...about, group: conversation });
-    this.#own.tell({ type: "changed", conversation, id: null, what: "chosen" });
+    this.#own.announce({ type: "changed", conversation, id: null, what: "chosen" });
   }
 
   /** What was typed in a conversation and not sent, here or on another device; empty when nothing was. */
@@ -329,7 +329,7 @@ export class LocalStore {
       return row;
     });
     if (before === null) return;
-    this.#own.tell({ type: "changed", conversation, id: null, what: "read" });
+    this.#own.announce({ type: "changed", conversation, id: null, what: "read" });
     if ((await this.profile()).isOpen) await this.#tellRead(before);
   }
 
@@ -354,7 +354,7 @@ export class LocalStore {
    */
   async *pieces(message: StoredMessage): AsyncGenerator<Uint8Array> {
     const row = await this.#table.get<MessageRow>(message.key);
-    if (row?.body.is === "elsewhere") this.#own.tell({ type: "want", key: message.key });
+    if (row?.body.is === "elsewhere") this.#own.announce({ type: "want", key: message.key });
     yield* readBody(this.#table, row?.body ?? { is: "removed" });
   }
 
@@ -392,7 +392,7 @@ export class LocalStore {
   /** Removes a message here, and keeps it from being sent when it waits for that. */
   async remove(message: StoredMessage): Promise<void> {
     await this.#table.change((batch) => this.#remove(batch, message.key));
-    this.#own.tell({
+    this.#own.announce({
       type: "changed",
       conversation: message.conversation,
       id: message.id,
@@ -404,7 +404,7 @@ export class LocalStore {
     for await (const [key] of this.#table.all<MessageRow>(messagesOf(this.#table, conversation)))
       await this.#table.change((batch) => this.#remove(batch, key));
     await this.saveDraft(conversation, "");
-    this.#own.tell({ type: "changed", conversation, id: null, what: "removed" });
+    this.#own.announce({ type: "changed", conversation, id: null, what: "removed" });
   }
 
   async #remove(batch: Batch, key: string): Promise<void> {
@@ -468,6 +468,6 @@ export async function removeOldestFile(own: OwnStore): Promise<boolean> {
     batch.put(key, { ...row, body: { is: "removed" } satisfies Body });
     return row;
   });
-  if (removed !== null) own.tell(stateChange(removed));
+  if (removed !== null) own.announce(stateChange(removed));
   return true;
 }

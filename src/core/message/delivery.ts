@@ -63,10 +63,10 @@ export type Attempt = { readonly destination: Destination; readonly timeoutMs: n
 export type DeliveryActions = {
   readonly now: () => number;
   /**
-   * One attempt, its outcome in time. `nobody`: no session listens, so that the delivery goes on as if the plan had none.
+   * One attempt, its outcome in time. `no-session`: no session listens, so that the delivery goes on as if the plan had none.
    * A Fault ends the delivery, and is its outcome unless a Cache keeps the envelope already.
    */
-  readonly attempt: (attempt: Attempt) => Promise<AttemptOutcome | "nobody" | Fault>;
+  readonly attempt: (attempt: Attempt) => Promise<AttemptOutcome | "no-session" | Fault>;
   readonly sleep: (ms: number) => Promise<void>;
   /** Uniform in 0..1: spreads a wait between half and one and a half of its length. */
   readonly random: () => number;
@@ -113,7 +113,7 @@ export async function deliver(
       const outcome = await attempt({ destination, timeoutMs });
       if (isFault(outcome))
         return stored(course.abandoned).length === 0 ? outcome : resultOf(course, now());
-      if (outcome === "nobody") {
+      if (outcome === "no-session") {
         // Live sessions come first, so the next destination takes their place.
         course.plan = { ...plan, direct: plan.direct.slice(1) };
         break;

@@ -29,7 +29,7 @@ type ShownPass = { readonly id: Uint8Array; readonly proof: Uint8Array };
 
 /**
  * The pass of a person until `lastDay` (days since 1970, UTC). `namingKey` is the recipient's own, and never leaves it:
- * by it a Cache can't tell who a pass is for. The same person, quarter and keys make the same pass.
+ * from it a Cache can't learn who a pass is for. The same person, quarter and keys make the same pass.
  */
 export function makePass(
   { secret, namingKey }: { readonly secret: Uint8Array; readonly namingKey: Uint8Array },

@@ -65,7 +65,7 @@ async function keptBundle(
 
 /**
  * Keeps a later one. 400 `invalid_json` or `invalid_request` (form, time), 403 `invalid_signature`, 409 `bundle_stale`
- * beside one that was issued later, or at the same time with another text.
+ * after one that was issued later, or at the same time with another text.
  */
 async function putBundle(
   store: BundleStore,

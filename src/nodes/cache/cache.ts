@@ -423,7 +423,7 @@ function pushRoutes(node: CacheNode, push: Push): Route[] {
   ];
 }
 
-/** What the owner of a mailbox puts there beside its mail. */
+/** What the owner of a mailbox puts there in addition to its mail. */
 function ownerRoutes(node: CacheNode, bundles: BundleStore): readonly Route[] {
   const open = {
     ...common,

@@ -36,7 +36,7 @@ export type Erasing = {
   readonly tiers: Pick<Tiers, "forget">;
   /** What became of its envelopes lately, as this process remembers it. */
   readonly results: Pick<Results, "forget">;
-  /** How often the DID was deleted; `null` where the source of recipients can't tell. */
+  /** How often the DID was deleted; `null` where the source of recipients doesn't know. */
   readonly lifeOf: (did: Did) => Promise<number | null>;
 };
 
@@ -67,7 +67,7 @@ async function removeMail(
   return { entries, bytes };
 }
 
-/** What the Cache keeps of the owner of a mailbox beside the mail. */
+/** What the Cache keeps of the owner of a mailbox apart from the mail. */
 async function forgetOwner(receipts: Receipts, mailbox: MailboxKey): Promise<void> {
   await receipts.remove(keyOfKnown(mailbox));
   await receipts.remove(keyOfPasses(mailbox));

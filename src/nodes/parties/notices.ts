@@ -75,7 +75,7 @@ export async function openNotices(parts: NoticeParts): Promise<Notices> {
     current,
     publish: async (form) => {
       const notice = readNotice(form);
-      if (notice === null) return fault("invalid_request", "this is no notice");
+      if (notice === null) return fault("invalid_request", "this is not a notice");
       if (notice.did !== operator.did)
         return fault("invalid_signature", "the notice is not of operator.did");
       const document = (await recipients.subject(notice.did))?.document ?? null;

@@ -99,21 +99,21 @@ export async function deliverBy(
 type Made = Omit<AttemptOutcome, "durationMs">;
 
 /**
- * Never throws for what a destination does. `nobody`: it turned out that no session listens. 409 `duplicate_conflict`
+ * Never throws for what a destination does. `no-session`: it turned out that no session listens. 409 `duplicate_conflict`
  * ends the delivery: a destination has something else under the id, and the next one would hide that from the sender.
  */
 async function makeAttempt(
   parts: DeliveryParts,
   relayed: Relayed,
   attempt: Attempt,
-): Promise<AttemptOutcome | "nobody" | Fault> {
+): Promise<AttemptOutcome | "no-session" | Fault> {
   const { channel } = attempt.destination;
   const over = { live: deliverLive, cache: storeInCache, inbox: postToHost, relay: postToHost }[
     channel
   ];
   const startMs = performance.now();
   const made = await over(parts, relayed, attempt);
-  if (made === "nobody" || isFault(made)) return made;
+  if (made === "no-session" || isFault(made)) return made;
   const outcome = { ...made, durationMs: performance.now() - startMs };
   parts.onAttempt(channel, outcome);
   return outcome;
@@ -123,7 +123,7 @@ async function deliverLive(
   { sessions }: DeliveryParts,
   { envelope, admission, begun }: Relayed,
   { timeoutMs }: Attempt,
-): Promise<Made | "nobody"> {
+): Promise<Made | "no-session"> {
   const delivering = sessions.deliver({
     envelope,
     document: admission.recipient.document,
@@ -131,7 +131,7 @@ async function deliverLive(
   });
   begun();
   const outcome = await delivering;
-  if (outcome === "nobody") return "nobody";
+  if (outcome === "no-session") return "no-session";
   if (outcome === "acknowledged") return { httpStatus: null, error: null };
   return {
     httpStatus: null,

@@ -69,19 +69,23 @@ export class LocalBus implements Bus {
   }
 
   /** When every handler ends without an answer there is none to wait for. */
-  request(subject: string, message: Uint8Array, timeoutMs: number): Promise<Uint8Array | "nobody"> {
+  request(
+    subject: string,
+    message: Uint8Array,
+    timeoutMs: number,
+  ): Promise<Uint8Array | "unanswered"> {
     checkSubject(subject);
     const inboxes = this.subjects.get(subject);
     if (inboxes === undefined || message.length > this.messageBytesMax)
-      return Promise.resolve("nobody");
-    const { promise, resolve } = Promise.withResolvers<Uint8Array | "nobody">();
+      return Promise.resolve("unanswered");
+    const { promise, resolve } = Promise.withResolvers<Uint8Array | "unanswered">();
     let left = inboxes.size;
-    const endRequest = (answer: Uint8Array | "nobody"): void => {
+    const endRequest = (answer: Uint8Array | "unanswered"): void => {
       clearTimeout(timer);
       this.openRequests.delete(giveUp);
       resolve(answer);
     };
-    const giveUp = () => endRequest("nobody");
+    const giveUp = () => endRequest("unanswered");
     const timer = setTimeout(giveUp, timeoutMs);
     this.openRequests.add(giveUp);
     const answer = (bytes: Uint8Array | undefined): void => {

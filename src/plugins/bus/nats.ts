@@ -1,6 +1,6 @@
 /**
  * The bus over nats-server (core NATS, 2.x). Opening never fails because of an unreachable server: the driver connects
- * as soon as it can, and reconnects by itself. Until then every request answers "nobody", and published messages are
+ * as soon as it can, and reconnects by itself. Until then every request answers "unanswered", and published messages are
  * dropped and counted, never kept in memory.
  *
  * The library never closes a connection to a server that accepts it and stays silent, so the driver calls the library
@@ -334,7 +334,7 @@ class NatsBus implements Bus {
     if (!message.reply) this.local.publish(subject, bytes);
     else
       void this.local.request(subject, bytes, Number(timeoutMs)).then((answer) => {
-        const answered = answer === "nobody" ? noAnswer : concatBytes(someAnswer, answer);
+        const answered = answer === "unanswered" ? noAnswer : concatBytes(someAnswer, answer);
         if (!message.respond(answered)) this.dropped++;
       });
   }
@@ -396,9 +396,9 @@ class NatsBus implements Bus {
     subject: string,
     message: Uint8Array,
     timeoutMs: number,
-  ): Promise<Uint8Array | "nobody"> {
+  ): Promise<Uint8Array | "unanswered"> {
     checkSubject(subject);
-    if (message.length > this.messageBytesMax) return "nobody";
+    if (message.length > this.messageBytesMax) return "unanswered";
     const here = this.local.request(subject, message, timeoutMs);
     const connection = this.usable(message.length);
     const peers = connection === null ? [] : this.peers.following(subject);
@@ -414,19 +414,19 @@ class NatsBus implements Bus {
     connection: NatsConnection,
     peer: string,
     { framed, timeoutMs }: { readonly framed: Uint8Array; readonly timeoutMs: number },
-  ): Promise<Uint8Array | "nobody"> {
+  ): Promise<Uint8Array | "unanswered"> {
     try {
       const options = { timeout: Math.max(1, timeoutMs) };
       const answer = await this.ending.orEvent(
         connection.request(this.inboxOf(peer, "message"), framed, options),
       );
       return answer === late || answer.data[0] === noAnswer[0]
-        ? "nobody"
+        ? "unanswered"
         : new Uint8Array(answer.data.subarray(1));
     } catch (error) {
       // No answer in time, the connection broke, or the process has gone: the caller treats them alike.
       if (isGone(error)) this.peers.forget(peer);
-      return "nobody";
+      return "unanswered";
     }
   }
 
@@ -463,13 +463,13 @@ const endOfHead = 0x0a;
 const noAnswer = Uint8Array.of(0);
 const someAnswer = Uint8Array.of(1);
 
-/** The first answer; "nobody" once all have ended without one. */
+/** The first answer; "unanswered" once all have ended without one. */
 function firstAnswer(
-  asked: readonly Promise<Uint8Array | "nobody">[],
-): Promise<Uint8Array | "nobody"> {
+  asked: readonly Promise<Uint8Array | "unanswered">[],
+): Promise<Uint8Array | "unanswered"> {
   return new Promise((resolve) => {
-    for (const one of asked) void one.then((answer) => answer !== "nobody" && resolve(answer));
-    void Promise.all(asked).then(() => resolve("nobody"));
+    for (const one of asked) void one.then((answer) => answer !== "unanswered" && resolve(answer));
+    void Promise.all(asked).then(() => resolve("unanswered"));
   });
 }
 

@@ -86,7 +86,7 @@ export const partialFile = "data.mdb.partial";
 export const copyFolder = "copy";
 export const lockFile = "owner.lock";
 
-/** Of an interrupted copy, beside a whole data file: only for the process that has both locks. */
+/** Of an interrupted copy, next to a whole data file: only for the process that has both locks. */
 export function removeUnfinished(path: string): void {
   for (const name of [partialFile, `${partialFile}-lock`, copyFolder])
     rmSync(join(path, name), { recursive: true, force: true });

@@ -63,7 +63,7 @@ export function openSpaceGuard(
   /** What was logged since there was enough. */
   const logged = new Set<string>();
 
-  function tell(level: "warn" | "error", message: string): void {
+  function logOnce(level: "warn" | "error", message: string): void {
     if (!logged.has(message)) log(level, message);
     logged.add(message);
   }
@@ -105,9 +105,9 @@ export function openSpaceGuard(
 
   function checkRoom(size: WriteSize): void {
     const at = look();
-    if (isLow(at)) tell("warn", "the disk is nearly full: writes will be refused");
+    if (isLow(at)) logOnce("warn", "the disk is nearly full: writes will be refused");
     if (admits(size, at)) return;
-    tell("error", "the disk is full: writes are refused");
+    logOnce("error", "the disk is full: writes are refused");
     throw new StoreError(
       size.kind === "removal" ? "unavailable" : "full",
       "the disk is full for this store",

@@ -317,7 +317,7 @@ export const english = {
   sealing: "Sealing…",
   passphraseOf10: "Passphrase, 10 or more characters",
   notifications: "Notifications",
-  notifyMe: "Tell me when somebody writes",
+  notifyMe: "Notify me of new messages",
   noNotifications: "This browser shows no notifications.",
   notificationsOff: "Notifications are switched off for this page in the browser.",
   newMessage: "New message",

@@ -244,9 +244,9 @@ export type LiveDelivery = {
 
 /**
  * `silent`: sent, and not acknowledged in time. `gone`: a client leaves it to the next destination, or its session ended or
- * has no room. `nobody`: there is no session.
+ * has no room. `no-session`: there is no session.
  */
-export type LiveOutcome = "acknowledged" | "silent" | "gone" | "nobody";
+export type LiveOutcome = "acknowledged" | "silent" | "gone" | "no-session";
 
 /** Cost: one look at each delivery in flight; a session joins rarely. */
 export function deliveriesEnding({ inFlight }: SessionRegistry, did: Did): Promise<unknown>[] {
@@ -285,7 +285,7 @@ export async function firstAcknowledged(
   for (const outcome of outcomes)
     void outcome.then((one) => one === "acknowledged" && resolve(one));
   void Promise.all(outcomes).then((all) =>
-    resolve((["silent", "gone"] as const).find((one) => all.includes(one)) ?? "nobody"),
+    resolve((["silent", "gone"] as const).find((one) => all.includes(one)) ?? "no-session"),
   );
   return promise;
 }

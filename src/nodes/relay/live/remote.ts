@@ -1,6 +1,6 @@
 /**
  * Live sessions of other processes, over the bus. A delivery is offered to every process that holds sessions of the
- * recipient; when there is none, the outcome is "nobody" after one round trip. A process that gets an offer, however late,
+ * recipient; when there is none, the outcome is "no-session" after one round trip. A process that gets an offer, however late,
  * fetches the envelope, which is there until the delivery is decided: so no session gets it after it was acknowledged or
  * went to a Cache. A session that joins ends older ones of its device in other processes. Joins are counted like Lamport
  * clocks, so that of two sessions that join at once exactly one stays. A session also waits for the deliveries that other
@@ -91,7 +91,7 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
     offer({ envelope, timeoutMs }: Omit<LiveDelivery, "document">): Offer {
       const bytes = mayReach(envelope.to) ? encodeEnvelope(envelope) : null;
       if (bytes === null || bytes.length > bus.messageBytesMax)
-        return { outcome: Promise.resolve("nobody"), withdraw: () => {} };
+        return { outcome: Promise.resolve("no-session"), withdraw: () => {} };
       const name = crypto.randomUUID();
       const offer = { bytes, isFetched: false };
       offered.set(name, offer);
@@ -103,9 +103,9 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
           message,
           timeoutMs + answerSlackMs,
         );
-        if (answered !== "nobody") return "acknowledged";
+        if (answered !== "unanswered") return "acknowledged";
         if (performance.now() - startMs >= timeoutMs) return "silent";
-        return offer.isFetched ? "gone" : "nobody";
+        return offer.isFetched ? "gone" : "no-session";
       };
       return { outcome: askPeer(), withdraw: () => offered.delete(name) };
     },
@@ -151,7 +151,7 @@ async function deliverForPeer(
   )
     return;
   const fetched = await bus.request(subjects.fetch(from), utf8(name), fetchMs);
-  const envelope = fetched === "nobody" ? null : decodeEnvelope(fetched, did);
+  const envelope = fetched === "unanswered" ? null : decodeEnvelope(fetched, did);
   const outcome = envelope === null ? null : await local.deliver({ envelope, timeoutMs });
   // Nothing else is an answer: another process may hold a session that acknowledges.
   return outcome === "acknowledged" ? acknowledged : undefined;

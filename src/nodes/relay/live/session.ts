@@ -60,7 +60,7 @@ export type LiveSessions = {
   mayListen(did: Did): boolean;
   /** The Relay's deliveries. Sessions go live only after those of them that no longer reach them. */
   readonly inFlight: Map<string, DeliveryInFlight>;
-  /** To every session of the recipient, wherever it is; `nobody` when there is none, after a round trip at most. */
+  /** To every session of the recipient, wherever it is; `no-session` when there is none, after a round trip at most. */
   deliver(delivery: LiveDelivery): Promise<LiveOutcome>;
   /** Of this process. */
   stats(): { readonly sockets: number; readonly unproven: number; readonly dids: number };

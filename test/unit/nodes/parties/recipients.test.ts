@@ -91,7 +91,7 @@ function playedBus() {
       return { ready: Promise.resolve(), unsubscribe: () => undefined };
     },
     mayReach: () => true,
-    request: async () => "nobody",
+    request: async () => "unanswered",
     stats: () => ({ connected: true, subscriptions: 1, dropped: 0 }),
     close: async () => undefined,
   };
