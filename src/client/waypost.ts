@@ -37,10 +37,11 @@ import { clockProblem, timeoutMsDefault } from "./net/http.ts";
 import type { StoreSession } from "./session.ts";
 import type { StoreDriver } from "./store/driver.ts";
 import type { Groups } from "./store/groups.ts";
-import { Passing, unkeptInbox } from "./store/passing.ts";
+import { Passing } from "./store/passing.ts";
 import type { PollResult, Receiver } from "./store/receiver.ts";
 import type { StoredMessage } from "./store/rows.ts";
 import type { LocalStore } from "./store/store.ts";
+import type { UnkeptLoops } from "./store/unkept.ts";
 import { type Client, connect } from "./trust/client.ts";
 import type { Fingerprint } from "./trust/fingerprint.ts";
 import { Upkeep } from "./upkeep.ts";
@@ -55,6 +56,8 @@ export class Waypost {
   #session: StoreSession | null = null;
   /** Subscribes as `push` did, for the mailbox of this device as well, as soon as it has one. */
   #pushAgain: (() => Promise<void>) | null = null;
+  /** Of `messages()` where no store keeps anything. */
+  #loops: UnkeptLoops | null = null;
   /** Of the `messages()` that is being read. */
   #receiver: Receiver | null = null;
 
@@ -330,12 +333,10 @@ export class Waypost {
   async #receiverByHand(): Promise<Receiver> {
     if (this.#session !== null) this.#receiver = this.#session.receiver("by-hand");
     else {
-      const { handed } = (await this.#passing) as Passing;
-      const inbox = await unkeptInbox((...given) => this.send(...given), handed);
-      // A page that only sends does not load it.
-      const { Receiver } = await import("./store/receiver.ts");
+      const { UnkeptLoops } = await import("./store/unkept.ts");
       const { device = randomUuid().slice(0, 8), pollMs } = this.#options;
-      this.#receiver = new Receiver(this.#identity, inbox, { device, pollMs });
+      this.#loops ??= new UnkeptLoops(this.#identity, { device, pollMs });
+      this.#receiver = this.#loops.receiver((...given) => this.send(...given));
     }
     return this.#receiver;
   }
@@ -446,8 +447,8 @@ export class Waypost {
       send: (to, content, options) => this.send(to, content, options),
       receive: async (take, signal) => {
         const { receiveWith } = await import("./devices/linking.ts");
-        const inbox = await unkeptInbox((to, content, options) => this.send(to, content, options));
-        await receiveWith(this.#identity, inbox, this.#options)(take, signal);
+        const send: DeviceLink["send"] = (...given) => this.send(...given);
+        await receiveWith(this.#identity, send, this.#options)(take, signal);
       },
       close: () => this.close(),
       lock: () => this.lock(),

@@ -11,6 +11,7 @@ import type { OwnIdentity } from "../mail/own-identity.ts";
 import { readChunks, type readMessage } from "../mail/retrieve.ts";
 import type { StoreDriver } from "../store/driver.ts";
 import { type Inbox, Receiver } from "../store/receiver.ts";
+import { unkeptInbox } from "../store/unkept.ts";
 import { beginLink, type OwnDid } from "./codes.ts";
 import type { DeviceMail } from "./sync.ts";
 
@@ -59,7 +60,7 @@ export async function link<T extends OwnDid>(
 /** What `take` has stored is acknowledged. */
 export function receiveWith(
   identity: OwnIdentity,
-  unkept: Inbox,
+  send: Inbox["send"],
   { device = randomUuid().slice(0, 8), pollMs }: Pick<WaypostOptions, "device" | "pollMs">,
 ): DeviceMail["receive"] {
   return async (take, signal) => {
@@ -67,7 +68,7 @@ export function receiveWith(
       const facts = await take((write) => readChunks(version, recipient, write));
       return { ...facts, data: new Uint8Array(0) };
     };
-    const inbox = { ...unkept, isSaved: true, read };
+    const inbox = { ...unkeptInbox(send), isSaved: true, read };
     const receiver = new Receiver(identity, inbox, { device, pollMs });
     signal.addEventListener("abort", () => void receiver.stop());
     receiver.start();

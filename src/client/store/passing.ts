@@ -14,13 +14,9 @@ import { askDid, findName } from "../trust/client.ts";
 import { memoryStore } from "./driver.ts";
 import { Outbox } from "./outbox.ts";
 import { OwnStore, soleTab } from "./own-store.ts";
-import { Handed } from "./queue.ts";
-import type { Inbox } from "./receiver.ts";
 import { Table } from "./table.ts";
 
 export class Passing {
-  /** By `messages()`, in each of its loops. */
-  readonly handed = new Handed();
   readonly #own: OwnStore;
   readonly #outbox: Outbox;
   readonly #finding = new Mutex();
@@ -98,20 +94,4 @@ export class Passing {
     };
     void end();
   }
-}
-
-/** For receiving without a store: messages are in memory, and known for one run. */
-export async function unkeptInbox(send: Inbox["send"], handed = new Handed()): Promise<Inbox> {
-  // A page that only sends does not load it.
-  const { readMessage } = await import("../mail/retrieve.ts");
-  return {
-    isSaved: false,
-    has: async () => false,
-    read: readMessage,
-    acked: async () => undefined,
-    // Without a store, no person is a request: what the program acknowledges it has accepted.
-    accepts: async () => true,
-    handed,
-    send,
-  };
 }

@@ -71,7 +71,7 @@ export type Inbox = {
   readonly send: MessageActions["send"];
 };
 
-type ReceiverOptions = {
+export type ReceiverOptions = {
   /** Names the live session; a second session of the same device replaces the first. */
   readonly device: string;
   /** Pause between two looks when nothing wakes. */
