@@ -32,7 +32,7 @@ import type { Reader } from "../../src/client/net/reader.ts";
 import { cachesOf } from "../../src/client/trust/caches.ts";
 import { liveEndpoints } from "../../src/client/trust/readers.ts";
 import { hourMs, secondMs } from "../../src/core/codec/time.ts";
-import { freePort } from "../support/executable.ts";
+import { executable, freePort } from "../support/executable.ts";
 import { natsAbsence, startNats } from "../support/nats.ts";
 import { postgresAbsence } from "../support/postgres.ts";
 import { PostgresPair } from "../support/postgres-pair.ts";
@@ -67,11 +67,7 @@ const ttl = `${ttlMs / secondMs}s`;
 /** Of messages that come at an even pace: the rest expires unread, and goes with its partition. */
 const acknowledgedShare = steadyMinutes === null ? 1 : 0.9;
 const folder = mkdtempSync(join(tmpdir(), "waypost-cluster-"));
-const repository = join(import.meta.dir, "..", "..");
-const command =
-  flags.executable === undefined
-    ? [process.execPath, join(repository, "src/main.ts")]
-    : [flags.executable];
+const command = [flags.executable ?? (await executable())];
 
 const findings: string[] = [];
 let stopped = false;

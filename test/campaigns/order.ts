@@ -13,14 +13,14 @@ import { parseArgs } from "node:util";
 import { fileKeys } from "../../src/cli/files/files.ts";
 import { fileStore } from "../../src/cli/files/store.ts";
 import { Waypost } from "../../src/client/waypost.ts";
-import { freePort } from "../support/executable.ts";
+import { executable, freePort } from "../support/executable.ts";
 
 const { values: flags } = parseArgs({ options: { kills: { type: "string", default: "500" } } });
 const kills = Number(flags.kills);
 const folder = mkdtempSync(join(tmpdir(), "waypost-order-"));
 const url = `http://127.0.0.1:${freePort()}`;
 const findings: string[] = [];
-const main = join(import.meta.dir, "..", "..", "src/main.ts");
+const main = await executable();
 
 writeFileSync(
   join(folder, "waypost.toml"),
@@ -48,7 +48,7 @@ public_endpoints = ["${url}"]
 
 let node: Bun.Subprocess | undefined;
 async function startNode(): Promise<void> {
-  node = Bun.spawn([process.execPath, main, "serve", "--config", "waypost.toml"], {
+  node = Bun.spawn([main, "serve", "--config", "waypost.toml"], {
     cwd: folder,
     stdout: "ignore",
     stderr: Bun.file(join(folder, "errors")),

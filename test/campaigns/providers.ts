@@ -19,7 +19,7 @@ import { sendPlan } from "../../src/client/mail/send.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { lookUp, senderOf } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
-import { freePort } from "../support/executable.ts";
+import { executable, freePort } from "../support/executable.ts";
 
 const { values: flags } = parseArgs({
   options: {
@@ -29,8 +29,7 @@ const { values: flags } = parseArgs({
   },
 });
 const [messages, kills] = [Number(flags.messages), Number(flags.kills)];
-const source = [process.execPath, join(import.meta.dir, "..", "..", "src/main.ts")];
-const command = flags.executable === undefined ? source : [flags.executable];
+const command = [flags.executable ?? (await executable())];
 const folder = mkdtempSync(join(tmpdir(), "waypost-providers-"));
 const findings: string[] = [];
 

@@ -14,7 +14,7 @@ import { backoffMs, ClientError } from "../../src/client/base/failure.ts";
 import { listenLive } from "../../src/client/net/connections.ts";
 import { endpoint } from "../../src/client/net/http.ts";
 import type { Reader } from "../../src/client/net/reader.ts";
-import { freePort } from "../support/executable.ts";
+import { executable, freePort } from "../support/executable.ts";
 import { natsAbsence, startNats } from "../support/nats.ts";
 import { postgresAbsence, startPostgres } from "../support/postgres.ts";
 import {
@@ -40,7 +40,7 @@ if (absence !== null) {
 const count = Number(flags.sessions);
 const findings = new Findings();
 const folder = mkdtempSync(join(tmpdir(), "waypost-sessions-"));
-const main = join(import.meta.dir, "..", "..", "src/main.ts");
+const main = await executable();
 const [database, bus] = await Promise.all([
   startPostgres(["max_connections=60", "shared_buffers=256MB"]),
   startNats(),
@@ -75,7 +75,7 @@ async function startNode(url: string): Promise<Bun.Subprocess> {
   const listen = JSON.stringify([url.slice("http://".length)]);
   const env = { PATH: process.env["PATH"] ?? "", HOME: folder, WAYPOST_SERVER__LISTEN: listen };
   const log = Bun.file(join(folder, `node-${new URL(url).port}.log`));
-  const child = Bun.spawn([process.execPath, main, "serve", "--config", config], {
+  const child = Bun.spawn([main, "serve", "--config", config], {
     env,
     stdout: log,
     stderr: log,
@@ -187,7 +187,7 @@ async function checkDelivery(): Promise<void> {
   console.log(`${some.length} messages sent to live sessions`);
 }
 
-const migrated = Bun.spawnSync([process.execPath, main, "storage", "migrate", "--config", config]);
+const migrated = Bun.spawnSync([main, "storage", "migrate", "--config", config]);
 if (migrated.exitCode !== 0) throw new Error(`${migrated.stdout}${migrated.stderr}`);
 const nodes: Bun.Subprocess[] = [];
 nodes[1] = await startNode(urls[1]!);

@@ -11,11 +11,14 @@ import { fileKeys, stateFolder } from "../../src/cli/files/files.ts";
 import { sendingShape } from "../../src/client/base/kept.ts";
 import { parseKept, renderKept } from "../../src/client/base/shapes.ts";
 import { keptPlan } from "../../src/client/mail/send.ts";
+import { executable } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { plan } from "../support/send-plan.ts";
 
-const kills = Number(process.env["WAYPOST_TEST_KILLS"] ?? 6);
+const isWhole = process.env["WAYPOST_TEST_WHOLE"] === "1";
+const kills = Number(process.env["WAYPOST_TEST_KILLS"] ?? (isWhole ? 6 : 3));
 const base = mkdtempSync(join(tmpdir(), "waypost-commands-"));
+const main = await executable();
 let nodes: TestNodes;
 beforeAll(async () => {
   nodes = await startTestNodes();
@@ -28,9 +31,8 @@ afterAll(async () => {
 });
 
 function start(words: readonly string[], url = nodes.url) {
-  const main = join(import.meta.dir, "..", "..", "src", "main.ts");
   const env = { ...process.env, WAYPOST_URL: url, WAYPOST_KEYS: join(base, "keys") };
-  return Bun.spawn([process.execPath, main, ...words], {
+  return Bun.spawn([main, ...words], {
     cwd: base,
     env,
     stdout: "pipe",

@@ -4,10 +4,9 @@
  */
 import { afterAll, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
-import { join } from "node:path";
 import { utf8 } from "../../src/core/codec/bytes.ts";
 import { sha256 } from "../../src/core/codec/crypto.ts";
-import { freePort } from "../support/executable.ts";
+import { executable, freePort } from "../support/executable.ts";
 import { keyFiles, TestLog, testKey, vkeyOf } from "../support/logs.ts";
 import { scratchPaths } from "../support/scratch.ts";
 
@@ -43,8 +42,7 @@ logs = ["${vkeyOf(log)} ${served.url}"]
 `,
   );
   const start = async () => {
-    const program = join(import.meta.dir, "../../src/main.ts");
-    const child = Bun.spawn([process.execPath, program, "serve", "--config", file], {
+    const child = Bun.spawn([await executable(), "serve", "--config", file], {
       stdout: "ignore",
       stderr: "ignore",
     });

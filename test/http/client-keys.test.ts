@@ -16,6 +16,7 @@ import type { WaypostEvent } from "../../src/client/mail/message.ts";
 import { rootKeyOf } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { renderPublicKey } from "../../src/core/codec/bytes.ts";
+import { executable } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { scratchPaths } from "../support/scratch.ts";
 
@@ -28,13 +29,12 @@ afterAll(async () => {
   await nodes.stop();
 });
 
-const main = join(import.meta.dir, "../../src/main.ts");
+const main = await executable();
 const waiting = { timeoutMs: 60_000, intervalMs: 20 };
 
 async function run(folder: string, ...words: string[]): Promise<number> {
   const args = [...words, "--url", nodes.url, "--keys", folder, "--json"];
-  return Bun.spawn([process.execPath, main, ...args], { stdout: "ignore", stderr: "inherit" })
-    .exited;
+  return Bun.spawn([main, ...args], { stdout: "ignore", stderr: "inherit" }).exited;
 }
 
 /** What `receive --follow` holds, whose rotation is always due. */

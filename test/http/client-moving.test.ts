@@ -1,6 +1,5 @@
 /** Nodes that get another address: what their people are told, and how they go on. */
 import { afterAll, expect, test } from "bun:test";
-import { join } from "node:path";
 import { fileKeys } from "../../src/cli/files/files.ts";
 import { change } from "../../src/client/identity/change.ts";
 import type { WaypostOptions } from "../../src/client/identity/opening.ts";
@@ -9,6 +8,7 @@ import type { WaypostEvent } from "../../src/client/mail/message.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { activeDocument } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
+import { executable } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { waiting } from "../support/people.ts";
 import { scratchPaths } from "../support/scratch.ts";
@@ -66,10 +66,10 @@ test("people are told of another address, and go on with all their devices when 
   // By command, which remembers the address.
   const folder = scratchPaths("moving-keys")();
   const dora = await open({ url, keys: fileKeys(folder), name: "dora" });
-  const main = join(import.meta.dir, "../../src/main.ts");
+  const main = await executable();
   const run = async (...words: string[]) => {
     const args = [main, "did", ...words, "--as", "dora", "--keys", folder, "--json"];
-    const child = Bun.spawn([process.execPath, ...args], { stdout: "pipe", stderr: "inherit" });
+    const child = Bun.spawn(args, { stdout: "pipe", stderr: "inherit" });
     return [await child.exited, JSON.parse(await new Response(child.stdout).text())] as const;
   };
   const there = await startTestNodes({

@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { fileKeys, loadIdentity, stateFolder } from "../../src/cli/files/files.ts";
 import { fileStore } from "../../src/cli/files/store.ts";
 import { Waypost } from "../../src/client/waypost.ts";
+import { executable } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "waypost-device-"));
@@ -18,10 +19,10 @@ afterAll(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-const main = join(import.meta.dir, "..", "..", "src", "main.ts");
+const main = await executable();
 function start(keys: string, ...words: string[]) {
   const args = [...words, "--url", nodes.url, "--keys", join(folder, keys), "--json"];
-  return Bun.spawn([process.execPath, main, ...args], { stdout: "pipe", stderr: "pipe" });
+  return Bun.spawn([main, ...args], { stdout: "pipe", stderr: "pipe" });
 }
 async function run(keys: string, ...words: string[]): Promise<Record<string, unknown>> {
   const child = start(keys, ...words);

@@ -15,7 +15,7 @@ import {
   utf8,
 } from "../../src/core/codec/bytes.ts";
 import { encodeEventProof } from "../../src/core/message/proof.ts";
-import { freePort, scratchFolder } from "../support/executable.ts";
+import { executable, freePort, scratchFolder } from "../support/executable.ts";
 
 const folder = scratchFolder();
 afterAll(folder.remove);
@@ -136,8 +136,7 @@ function isSignedBy(key: string, { message_id, proof }: Receipt): boolean {
 }
 
 async function rotate(...flags: string[]): Promise<Record<string, string>> {
-  const main = join(import.meta.dir, "..", "..", "src", "main.ts");
-  const child = Bun.spawn([process.execPath, main, "key", "rotate", file, "--json", ...flags], {
+  const child = Bun.spawn([await executable(), "key", "rotate", file, "--json", ...flags], {
     stdout: "pipe",
   });
   const text = await new Response(child.stdout).text();

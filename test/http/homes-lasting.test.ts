@@ -17,7 +17,7 @@ import { BoundedMap } from "../../src/core/std/bounded.ts";
 import type { Egress } from "../../src/nodes/egress/egress.ts";
 import { createHomes } from "../../src/nodes/parties/homes.ts";
 import { openMemory } from "../support/directory.ts";
-import { freePort } from "../support/executable.ts";
+import { executable, freePort } from "../support/executable.ts";
 import { keyFiles, testKey, vkeyOf } from "../support/logs.ts";
 import { relayAt, startTestNodes } from "../support/nodes.ts";
 import { openInbox, startProvider, until } from "../support/providers.ts";
@@ -378,9 +378,8 @@ test("the commands send to alias@home, receive from there and remember whom", as
   mkdirSync(folder);
   writeFileSync(join(folder, "hello.txt"), "hello");
   const waypost = async (home: string, name: string, ...args: string[]) => {
-    const main = join(import.meta.dir, "..", "..", "src", "main.ts");
     const env = { ...process.env, WAYPOST_URL: `http://${home}`, WAYPOST_KEYS: join(folder, name) };
-    const command = [process.execPath, main, ...args, "--json"];
+    const command = [await executable(), ...args, "--json"];
     const child = Bun.spawn(command, { cwd: folder, env, stdout: "pipe", stderr: "pipe" });
     return {
       json: JSON.parse((await new Response(child.stdout).text()).trim().split("\n")[0] ?? "{}"),

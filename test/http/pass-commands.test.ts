@@ -15,6 +15,7 @@ import { memoryStore } from "../../src/client/store/driver.ts";
 import { cachesOf } from "../../src/client/trust/caches.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import type { Did } from "../../src/core/codec/did.ts";
+import { executable } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { waiting } from "../support/people.ts";
 import { scratchPaths } from "../support/scratch.ts";
@@ -30,13 +31,13 @@ beforeAll(async () => {
 });
 afterAll(() => nodes.stop());
 
-const main = join(import.meta.dir, "../../src/main.ts");
+const main = await executable();
 const open = (options: Partial<WaypostOptions> = {}) =>
   Waypost.open({ url: nodes.url, keys: memoryKeys(), waiting, ...options });
 
 async function waypost(...words: string[]): Promise<{ code: number; said: string }> {
   const given = [...words, "--keys", keys, "--url", nodes.url, "--json"];
-  const child = Bun.spawn([process.execPath, main, ...given], { stdout: "pipe", stderr: "pipe" });
+  const child = Bun.spawn([main, ...given], { stdout: "pipe", stderr: "pipe" });
   const [out, errors] = await Promise.all([
     new Response(child.stdout).text(),
     new Response(child.stderr).text(),

@@ -1,6 +1,5 @@
 /** Several devices of one identity and their pushes: none silences another one, and a removed one is woken no more. */
 import { afterAll, expect, test } from "bun:test";
-import { join } from "node:path";
 import { fileKeys } from "../../src/cli/files/files.ts";
 import { restoreFromGuardians } from "../../src/client/identity/guardians.ts";
 import { subscribeDevice } from "../../src/client/identity/push.ts";
@@ -8,7 +7,7 @@ import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { connect } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
-import { freePort } from "../support/executable.ts";
+import { executable, freePort } from "../support/executable.ts";
 import { startTestNodes } from "../support/nodes.ts";
 import { waiting } from "../support/people.ts";
 import { type Device, startPushService } from "../support/push-service.ts";
@@ -149,9 +148,8 @@ test("new keys by command, or by guardians, end the subscriptions of who had the
     }
   await Promise.all([alice.close(), dora.close()]);
   await restoreFromGuardians({ shares, directoryUrl: url, keys: memoryKeys() });
-  const main = join(import.meta.dir, "../../src/main.ts");
   const words = ["did", "rotate", "--as", "dora", "--url", url, "--keys", folder, "--json"];
-  const rotating = Bun.spawn([process.execPath, main, ...words], { stdout: "ignore" });
+  const rotating = Bun.spawn([await executable(), ...words], { stdout: "ignore" });
   expect(await rotating.exited).toBe(0);
   const [friend] = friends as [Waypost];
   const phone = await keep(Waypost.open(place()));

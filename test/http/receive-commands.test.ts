@@ -4,7 +4,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileKeys } from "../../src/cli/files/files.ts";
 import { Waypost } from "../../src/client/waypost.ts";
-import { freePort } from "../support/executable.ts";
+import { executable, freePort } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { scratchPaths } from "../support/scratch.ts";
 
@@ -34,11 +34,11 @@ afterAll(async () => {
   await nodes.stop();
 });
 
-const main = join(import.meta.dir, "../../src/main.ts");
+const main = await executable();
 
 async function waypost(folder: string, ...words: string[]) {
   const given = [...words, "--keys", folder, "--url", nodes.url, "--json"];
-  const child = Bun.spawn([process.execPath, main, ...given], { stdout: "pipe", stderr: "pipe" });
+  const child = Bun.spawn([main, ...given], { stdout: "pipe", stderr: "pipe" });
   const [out, errors] = await Promise.all([
     new Response(child.stdout).text(),
     new Response(child.stderr).text(),

@@ -13,6 +13,7 @@ import { freshSeed } from "../../src/client/keys/keys.ts";
 import { activeDocument } from "../../src/client/trust/client.ts";
 import type { Waypost } from "../../src/client/waypost.ts";
 import { encodeHex, renderPublicKey } from "../../src/core/codec/bytes.ts";
+import { executable } from "../support/executable.ts";
 import { peopleAtNodes, waiting } from "../support/people.ts";
 import { scratchPaths } from "../support/scratch.ts";
 
@@ -135,8 +136,7 @@ test("a restoration keeps no service at another node without a word of the user,
     ...["restore-identity", file, "--passphrase-file", secret, "--others", "lost"],
     ...["--service", idOf("liked-cache"), "--as", "me", "--keys", pathOf()],
   ];
-  const program = join(import.meta.dir, "../../src/main.ts");
-  const child = Bun.spawn([process.execPath, program, ...command], {
+  const child = Bun.spawn([await executable(), ...command], {
     env: { ...process.env, WAYPOST_URL: people.at.url },
     stdout: "pipe",
     stderr: "pipe",

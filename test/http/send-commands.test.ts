@@ -8,6 +8,7 @@ import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { connect } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { clientCode } from "../support/client-code.ts";
+import { executable } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { scratchPaths } from "../support/scratch.ts";
 
@@ -20,13 +21,13 @@ afterAll(async () => {
   await nodes.stop();
 });
 
-const main = join(import.meta.dir, "../../src/main.ts");
+const main = await executable();
 const waiting = { timeoutMs: 60_000, intervalMs: 20 };
 const open = (folder: string, name: string) =>
   Waypost.open({ url: nodes.url, keys: fileKeys(folder), name, waiting });
 
 async function run(...words: string[]) {
-  const child = Bun.spawn([process.execPath, main, ...words], { stdout: "pipe", stderr: "pipe" });
+  const child = Bun.spawn([main, ...words], { stdout: "pipe", stderr: "pipe" });
   const [out, errors] = await Promise.all([
     new Response(child.stdout).text(),
     new Response(child.stderr).text(),
@@ -156,10 +157,10 @@ test("an identity is used where it was made, unless an address is given", async 
 
 test("dev in memory says in one line of JSON where it is, and keeps no file", async () => {
   const folder = freshFolder();
-  const child = Bun.spawn(
-    [process.execPath, main, "dev", "--memory", "--port", "0", "--json", "--data", folder],
-    { stdout: "pipe", stderr: "pipe" },
-  );
+  const child = Bun.spawn([main, "dev", "--memory", "--port", "0", "--json", "--data", folder], {
+    stdout: "pipe",
+    stderr: "pipe",
+  });
   const { value } = await child.stdout.getReader().read();
   const said = JSON.parse(new TextDecoder().decode(value));
   expect(said).toEqual({

@@ -9,7 +9,7 @@ import type { ConfigInput } from "../../src/config/schema.ts";
 import { utf8 } from "../../src/core/codec/bytes.ts";
 import { cacheEndpoint, envelopeTo } from "../support/cache-node.ts";
 import { registerBodyOf } from "../support/directory.ts";
-import { freePort, scratchFolder } from "../support/executable.ts";
+import { executable, freePort, scratchFolder } from "../support/executable.ts";
 import { identityOf } from "../support/identity.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { startOwnTime } from "../support/own-time.ts";
@@ -155,13 +155,7 @@ test("the log of `serve` begins at the level that is named, and follows a change
       `[server]\nlisten = ["unix:${socket}"]\nlog_level = "${level}"\n[stores.main]\nplugin = "memory"\n[directory]\nenabled = true\n`,
     );
   await write("warn");
-  const command = [
-    process.execPath,
-    join(import.meta.dir, "..", "..", "src", "main.ts"),
-    "serve",
-    "--config",
-    file,
-  ];
+  const command = [await executable(), "serve", "--config", file];
   const child = Bun.spawn(command, {
     env: { PATH: "/usr/bin:/bin", HOME: scratch.path },
     stdout: "pipe",

@@ -8,6 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { renderPublicKey } from "../../src/core/codec/bytes.ts";
+import { executable } from "../support/executable.ts";
 import { type LyingDirectory, lyingDirectory } from "../support/lying-directory.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
@@ -25,9 +26,8 @@ afterAll(async () => {
 });
 
 async function waypost(...args: string[]) {
-  const main = join(import.meta.dir, "..", "..", "src", "main.ts");
   const env = { ...process.env, WAYPOST_URL: nodes.url, WAYPOST_KEYS: join(scratch, "keys") };
-  const command = [process.execPath, main, ...args, "--directory", proxy.url, "--json"];
+  const command = [await executable(), ...args, "--directory", proxy.url, "--json"];
   const child = Bun.spawn(command, { cwd: scratch, env, stdout: "pipe", stderr: "pipe" });
   const [stdout, stderr] = await Promise.all([
     new Response(child.stdout).text(),

@@ -6,6 +6,7 @@ import { fileKeys, stateFolder } from "../../src/cli/files/files.ts";
 import { fileStore } from "../../src/cli/files/store.ts";
 import { Table } from "../../src/client/store/table.ts";
 import { Waypost } from "../../src/client/waypost.ts";
+import { executable } from "../support/executable.ts";
 import { startTestNodes } from "../support/nodes.ts";
 import { scratchPaths } from "../support/scratch.ts";
 
@@ -18,8 +19,7 @@ beforeAll(async () => {
 afterAll(() => nodes.stop());
 
 async function waypost(keys: string, ...args: string[]) {
-  const program = join(import.meta.dir, "../../src/main.ts");
-  const command = [process.execPath, program, ...args, "--keys", keys, "--json"];
+  const command = [await executable(), ...args, "--keys", keys, "--json"];
   const child = Bun.spawn(command, {
     env: { ...process.env, WAYPOST_URL: nodes.url },
     stdout: "pipe",

@@ -2,6 +2,7 @@
 import { expect, test } from "bun:test";
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import { executable } from "../support/executable.ts";
 import { scratchPaths } from "../support/scratch.ts";
 
 const freshFolder = scratchPaths("init");
@@ -14,8 +15,7 @@ async function atTerminal(
   const shown: Uint8Array[] = [];
   const screenNow = () => Buffer.concat(shown).toString();
   const terminal = new Bun.Terminal({ data: (_, bytes) => void shown.push(bytes) });
-  const main = join(import.meta.dir, "..", "..", "src", "main.ts");
-  const child = Bun.spawn([process.execPath, main, "init", "--out", folder], { terminal });
+  const child = Bun.spawn([await executable(), "init", "--out", folder], { terminal });
   let from = 0;
   for (const [question, typed] of turns) {
     for (let tries = 0; !screenNow().includes(question, from); tries++) {

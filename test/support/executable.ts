@@ -2,9 +2,17 @@
  * The compiled executable for tests: built when it is missing or older than a source, run in folders of
  * their own without node_modules, and asked over sockets only.
  */
-import { mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { Glob, type Subprocess } from "bun";
 
 const root = join(import.meta.dir, "..", "..");
@@ -19,15 +27,44 @@ export function executable(): Promise<string> {
 }
 
 async function build(): Promise<string> {
-  if (isCurrent()) return program;
-  const child = Bun.spawn([process.execPath, "build.ts"], {
-    cwd: root,
-    stdout: "pipe",
-    stderr: "pipe",
-  });
-  const [code, output] = await Promise.all([child.exited, new Response(child.stderr).text()]);
-  if (code !== 0) throw new Error(`the build failed: ${output}`);
+  // Several workers of one run need it: one of them builds.
+  const lock = join(root, "node_modules", ".cache", "build.lock");
+  mkdirSync(dirname(lock), { recursive: true });
+  while (!isCurrent()) {
+    if (!isTaken(lock)) {
+      await buildUnder(lock);
+      break;
+    }
+    await Bun.sleep(100);
+  }
   return program;
+}
+
+/** Whether a process that lives holds the lock; otherwise it is this one's from now on. */
+function isTaken(lock: string): boolean {
+  try {
+    writeFileSync(lock, String(process.pid), { flag: "wx" });
+    return false;
+  } catch {
+    const holder = existsSync(lock) ? readFileSync(lock, "utf8") : "";
+    const isAlive = holder === "" || existsSync(`/proc/${holder}`);
+    if (!isAlive) rmSync(lock, { force: true });
+    return true;
+  }
+}
+
+async function buildUnder(lock: string): Promise<void> {
+  try {
+    const child = Bun.spawn([process.execPath, "build.ts"], {
+      cwd: root,
+      stdout: "pipe",
+      stderr: "pipe",
+    });
+    const [code, output] = await Promise.all([child.exited, new Response(child.stderr).text()]);
+    if (code !== 0) throw new Error(`the build failed: ${output}`);
+  } finally {
+    rmSync(lock);
+  }
 }
 
 function isCurrent(): boolean {
