@@ -11,7 +11,8 @@ import { backup, restore } from "../client/identity/backup.ts";
 import type { Choosing } from "../client/identity/replacement.ts";
 import { renderIdentity } from "../client/keys/keys.ts";
 import { Table } from "../client/store/table.ts";
-import { addIdentityFlag, type CommandSession, clientCommand, parseName } from "./command.ts";
+import { addIdentityFlag, clientCommand, parseName } from "./command.ts";
+import type { CommandSession } from "./command-session.ts";
 import { confirmed, type KeptFlags, noteKept } from "./did-change.ts";
 import { fileKeys } from "./files/files.ts";
 import { fileStore, storePath } from "./files/store.ts";
@@ -54,10 +55,11 @@ async function passphraseIn({ passphraseFile }: SecretFlags): Promise<string> {
 }
 
 async function backupIdentity(
-  { keysFolder, report, ...session }: CommandSession,
+  session: CommandSession,
   flags: SecretFlags,
   to: string,
 ): Promise<void> {
+  const { keysFolder, report } = session;
   const passphrase = await passphraseIn(flags);
   const identity = await session.identity();
   const { name, did, storeKey } = identity;

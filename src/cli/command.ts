@@ -2,34 +2,23 @@
  * What every command shares. Option values are parsed while the command line is, so a mistake is reported before the
  * command starts. A result goes to standard output, as text or one line of JSON; progress to standard error, on
  * terminals only. A command ends by returning (exit code 0) or by throwing a usage error, a refusal or a bug, which is
- * printed as text or with `--json` as one line `{ok: false, code, message, status}`. A session knows the nodes and the
- * folder of the keys: flags win over the environment (`WAYPOST_URL` and its siblings), and that over the defaults of
- * the development mode.
- */
+ * printed as text or with `--json` as one line `{ok: false, code, message, status}`. */
 
-import { readFileSync } from "node:fs";
-import { resolve } from "node:path";
 import { type Command, CommanderError, InvalidArgumentError, Option } from "commander";
-import { CommandFailure, failed, isSystemRefusal } from "../app/failure.ts";
+import { CommandFailure, isSystemRefusal } from "../app/failure.ts";
 import { ClientError } from "../client/base/failure.ts";
-import type { WaypostOptions } from "../client/identity/opening.ts";
-import { memoryOf } from "../client/keys/key-stores.ts";
-import { type Identity, nameForm } from "../client/keys/keys.ts";
-import type { WaypostEvent } from "../client/mail/message.ts";
-import { type Waiting, waitingDefault } from "../client/net/directory.ts";
-import { connect, lookUp } from "../client/trust/client.ts";
-import { parseLogPolicy } from "../client/trust/log.ts";
-import { strangerIn } from "../client/trust/own.ts";
+import { nameForm } from "../client/keys/keys.ts";
+import { waitingDefault } from "../client/net/directory.ts";
 import type { TrustLevel } from "../client/trust/trust.ts";
-import { Waypost } from "../client/waypost.ts";
 import { parseDuration } from "../core/codec/time.ts";
 import { errorStack, errorText } from "../core/fault.ts";
 import { withoutTrailingSlashes } from "../core/message/proof.ts";
-import { defaultKeysFolder, fileKeys, listIdentities, loadIdentity } from "./files/files.ts";
-import { homeOf, nodeUrls, saveHome } from "./files/home.ts";
-
-/** Where `waypost dev` and the examples listen. */
-const urlDefault = "http://127.0.0.1:7400";
+import {
+  type CommandReport,
+  CommandSession,
+  type SessionFlags,
+  urlDefault,
+} from "./command-session.ts";
 
 const parsed = <T>(value: T | null, refusal: string): T => {
   if (value !== null) return value;
@@ -70,8 +59,6 @@ export const parseCount = parseBetween(0, 2 ** 32 - 1);
 
 // --------------------------------------------------------------------------------------------- results and failures
 
-type Report = ReturnType<typeof createReport>;
-
 /** Writes to standard output; `false`: wait for "drain". A reader that has gone, as `head` does, ends the command. */
 export function print(text: string): boolean {
   if (process.stdout.listenerCount("error") === 0) {
@@ -83,7 +70,7 @@ export function print(text: string): boolean {
   return process.stdout.write(text);
 }
 
-export function createReport(json: boolean) {
+export function createReport(json: boolean): CommandReport {
   const live = !json && process.stderr.isTTY === true;
   let shown = false;
   const end = () => {
@@ -91,28 +78,22 @@ export function createReport(json: boolean) {
     shown = false;
   };
   return {
-    /** Replaces the progress line. Prints nothing with `--json` and without a terminal. */
-    progress: (text: string): void => {
+    progress: (text) => {
       if (!live) return;
-      process.stderr.write(
-        `\r\u001b[K${printable(text).slice(0, (process.stderr.columns || 80) - 1)}`,
-      );
+      const width = (process.stderr.columns || 80) - 1;
+      process.stderr.write(`\r\u001b[K${printable(text).slice(0, width)}`);
       shown = true;
     },
-    /** A line on standard error in addition to the result; nothing with `--json`. */
-    note: (text: string): void => {
+    note: (text) => {
       end();
       if (!json) process.stderr.write(`${printableLines(text)}\n`);
     },
-    /** The same, with `--json` too. */
-    warn: ({ type, text }: { readonly type: string; readonly text: string }): void => {
+    warn: ({ type, text }) => {
       end();
-      process.stderr.write(
-        `${json ? renderJson({ type, message: text }) : printableLines(`${text} (${type})`)}\n`,
-      );
+      const line = json ? renderJson({ type, message: text }) : printableLines(`${text} (${type})`);
+      process.stderr.write(`${line}\n`);
     },
-    /** A result, with `--json` as one line. A command that runs until it is interrupted prints several. */
-    result: (value: unknown, text: string): void => {
+    result: (value, text) => {
       end();
       print(`${json ? renderJson(value) : printableLines(text)}\n`);
     },
@@ -227,18 +208,6 @@ function hintOf({ code, message }: ClientError): string {
 
 // --------------------------------------------------------------------------------------------------- nodes and keys
 
-type SessionFlags = {
-  readonly url?: string;
-  readonly directory?: string;
-  readonly relay?: string;
-  readonly cache?: string;
-  readonly keys?: string;
-  readonly policy?: string;
-  readonly json?: boolean;
-  readonly as?: string;
-  readonly timeout?: number;
-};
-
 /** The help shows a command's own options first, and those that commands share below. */
 function shared(flags: string, description: string): Option {
   return new Option(flags, description).helpGroup("Shared options:");
@@ -274,8 +243,6 @@ export function addIdentityFlag(command: Command): Command {
   );
 }
 
-export type CommandSession = Awaited<ReturnType<typeof openSession>>;
-
 /** Adds the flags of a session to a command of a client, and runs `work` in one; `endingOf` renders failures. */
 export function clientCommand<
   F extends object,
@@ -289,7 +256,8 @@ export function clientCommand<
     // Commander passes the values, then the flags, then the command itself.
     const flags = given.at(-2) as F & SessionFlags;
     const acts = command.options.some((option) => option.attributeName() === "as");
-    const session = await openSession(flags, acts);
+    const report = createReport(flags.json === true);
+    const session = await CommandSession.open(flags, { report, acts });
     try {
       await work(session, flags, ...(given.slice(0, -2) as A)).catch(async (error: unknown) => {
         // What failed first is reported.
@@ -299,148 +267,14 @@ export function clientCommand<
       await session.watch();
     } finally {
       await session.close();
-      session.report.end();
+      report.end();
     }
   });
 }
 
-const strangerWarning = (what: string) => ({
-  type: "stranger_change",
-  text: `somebody else has changed this identity: ${what.replaceAll("_", " ")}; warn your correspondents over another channel`,
-});
-
-/** What an opened identity reports in addition to the result. What a Cache lacks is in the results of `receive`. */
-function reportEvent(report: Report, event: WaypostEvent): void {
-  if (event.type === "stranger_change") report.warn(strangerWarning(event.what));
-  else if (event.type === "rotated") report.note("the key that others seal to was replaced");
-  else if (event.type === "connected" && event.what === "live")
-    report.note(`listening at ${event.url}`);
-  else if (
-    event.type === "failed" ||
-    (event.type === "disconnected" && event.what !== "cache" && event.error !== null)
-  )
-    report.note(`${event.error?.message} (${event.error?.code})`);
-}
-
 /** Behind a DID, for people. */
 export function describeTrust(level: TrustLevel | null): string {
-  return level === "unproven"
-    ? ", whose keys are unproven"
-    : level === "logged"
-      ? ", whose keys are logged"
-      : "";
-}
-
-/** `acts`: for one identity of this machine, whose addresses count where none are given. */
-async function openSession(flags: SessionFlags, acts: boolean) {
-  const { env } = process;
-  const keysFolder = resolve(flags.keys ?? env["WAYPOST_KEYS"] ?? defaultKeysFolder());
-  const chosen = flags.as ?? env["WAYPOST_AS"];
-  const names = () =>
-    chosen === undefined ? listIdentities(keysFolder) : Promise.resolve([chosen]);
-  const [only, ...further] = acts ? await names() : [];
-  const home = further.length > 0 ? null : await homeOf(keysFolder, only);
-  const urls = nodeUrls(flags, home, urlDefault);
-  const client = connect(urls);
-  const report = createReport(flags.json === true);
-  const policyFile = flags.policy ?? env["WAYPOST_POLICY"];
-  const policy = policyFile === undefined ? null : readFileSync(policyFile, "utf8");
-  if (policy !== null) parseLogPolicy(policy);
-  client.known.policy = policy;
-  client.known.doubt = (error) => report.note(`the log: ${error.message} (${error.code})`);
-  let acting: string | null = null;
-  let opened: Waypost | null = null;
-  /** The DID of an identity that is called so on this machine; any other text as it is. */
-  const named = async (target: string): Promise<string> =>
-    (await listIdentities(keysFolder)).includes(target)
-      ? (await loadIdentity(keysFolder, target)).did
-      : target;
-  const loadActing = async (name: string): Promise<Identity> => {
-    acting = name;
-    const identity = await loadIdentity(keysFolder, name);
-    client.known.ledger = identity.ledger;
-    client.known.memory = memoryOf(fileKeys(keysFolder), name);
-    return identity;
-  };
-  const chosenName = async (): Promise<string | undefined> => {
-    const [only, ...others] = await names();
-    if (only === undefined || others.length === 0) return only;
-    throw failed(
-      `there are several identities; choose one with --as: ${[only, ...others].join(", ")}`,
-    );
-  };
-  const identityOf = async (given?: string): Promise<Identity> => {
-    const name = given ?? (await chosenName());
-    if (name !== undefined) return loadActing(name);
-    throw failed(`no identity in ${keysFolder}; create one: waypost did create --name alice`);
-  };
-  const options = (name: string): WaypostOptions => ({
-    ...urls,
-    ...(policy === null ? {} : { policy }),
-    keys: fileKeys(keysFolder),
-    name,
-    retries: 0,
-    onEvent: (event) => reportEvent(report, event),
-  });
-  return {
-    client,
-    ...urls,
-    keysFolder,
-    report,
-    /**
-     * The identity that `name`, `--as` or the environment names, else the only one; the client acts for it from then
-     * on.
-     */
-    identity: identityOf,
-    /** How the SDK opens an identity of this machine. */
-    options,
-    /** Commands that act for this identity find its nodes by themselves from now on. */
-    rememberHome: (name: string) => saveHome(keysFolder, name, urls),
-    /**
-     * The same identity as one that sends, receives and replaces its keys when they are due; closed after the command.
-     */
-    open: async (more: Partial<WaypostOptions> = {}): Promise<Waypost> => {
-      opened = await Waypost.open({ ...options((await identityOf()).name), ...more });
-      return opened;
-    },
-    close: async () => opened?.close(),
-    /** The client remembers for the identity that `identity` would return, if there is one. */
-    recall: async () => {
-      const [only, ...others] = await names();
-      if (only !== undefined && others.length === 0) await loadActing(only);
-    },
-    /** The same where it matters whose memory counts: of several identities one must be chosen. */
-    recallChosen: async () => {
-      const name = await chosenName();
-      if (name !== undefined) await loadActing(name);
-    },
-    named,
-    /** The DID behind what a person types: a DID, the name of an identity on this machine, or an alias. */
-    find: async (target: string) => lookUp(client, await named(target)),
-    /** Reports a key of the own record that this machine does not hold, as far as the command has read the record. */
-    watch: async () => {
-      // Read again: the command may have changed the keys, or removed them.
-      const isHere = acting !== null && (await listIdentities(keysFolder)).includes(acting);
-      const identity = isHere && acting !== null ? await loadIdentity(keysFolder, acting) : null;
-      const proven =
-        identity === null ? null : (opened?.client ?? client).trust.provenOf(identity.did);
-      const what =
-        identity === null || proven === null
-          ? null
-          : await strangerIn(client, identity, proven.state);
-      if (what !== null) report.warn(strangerWarning(what));
-    },
-    /** How to wait, while the progress line shows `what`. */
-    waiting: (what: string): Waiting => {
-      const onProgress = (elapsedMs: number, state: string) =>
-        report.progress(`${what}: ${state}, ${(elapsedMs / 1_000).toFixed(1)} s`);
-      return {
-        ...waitingDefault,
-        timeoutMs: flags.timeout ?? waitingDefault.timeoutMs,
-        onProgress,
-      };
-    },
-  };
+  return level === "unproven" || level === "logged" ? `, whose keys are ${level}` : "";
 }
 
 // ------------------------------------------------------------------------------------- what a node says about itself

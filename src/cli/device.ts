@@ -8,13 +8,8 @@ import { timedOut } from "../app/failure.ts";
 import { attempt, ClientError } from "../client/base/failure.ts";
 import { Waypost } from "../client/waypost.ts";
 import { minuteMs } from "../core/codec/time.ts";
-import {
-  addIdentityFlag,
-  type CommandSession,
-  clientCommand,
-  parseName,
-  printable,
-} from "./command.ts";
+import { addIdentityFlag, clientCommand, parseName, printable } from "./command.ts";
+import type { CommandSession } from "./command-session.ts";
 import { confirmed } from "./did-change.ts";
 import { fileStore, storePath } from "./files/store.ts";
 

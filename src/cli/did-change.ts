@@ -35,7 +35,8 @@ import type { ActionName, Intent } from "../core/ledger/actions.ts";
 import { parseIntent, subjectOf } from "../core/ledger/intents.ts";
 import { prepareUpdateBody } from "../core/schema/directory.ts";
 import { compileShape } from "../core/schema/schema.ts";
-import { addIdentityFlag, addWaitFlag, type CommandSession, clientCommand } from "./command.ts";
+import { addIdentityFlag, addWaitFlag, clientCommand } from "./command.ts";
+import type { CommandSession } from "./command-session.ts";
 import { fileKeys } from "./files/files.ts";
 
 /** A change under way: the session, the identity that is changed, and the flags. */

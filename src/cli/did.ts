@@ -13,13 +13,8 @@ import { type Fingerprint, fingerprintBetween, setCompared } from "../client/tru
 import { forget } from "../client/trust/own.ts";
 import { Waypost } from "../client/waypost.ts";
 import type { Did } from "../core/codec/did.ts";
-import {
-  addIdentityFlag,
-  addWaitFlag,
-  type CommandSession,
-  clientCommand,
-  parseName,
-} from "./command.ts";
+import { addIdentityFlag, addWaitFlag, clientCommand, parseName } from "./command.ts";
+import type { CommandSession } from "./command-session.ts";
 import { registerChangeCommands } from "./did-change.ts";
 import { listIdentities, loadIdentity } from "./files/files.ts";
 
@@ -106,11 +101,12 @@ async function levelOf(client: Client, did: Did): Promise<string> {
 }
 
 async function showDid(
-  { client, report, ...session }: CommandSession,
+  session: CommandSession,
   _: object,
   target: string | undefined,
 ): Promise<void> {
-  const did = await targetDid({ client, report, ...session }, target);
+  const { client, report } = session;
+  const did = await targetDid(session, target);
   const record = await client.directory.resolve(did);
   const trust = record.deactivated ? null : await levelOf(client, did);
   const policy =
@@ -178,11 +174,8 @@ function fingerprintText({ is, was, isCompared, distrusted }: Fingerprint): stri
   return lines.join("\n");
 }
 
-async function forgetTarget(
-  { client, report, ...session }: CommandSession,
-  _: object,
-  target = "",
-) {
+async function forgetTarget(session: CommandSession, _: object, target = "") {
+  const { client, report } = session;
   const { name, did } = await session.identity();
   await forget(client, did, await session.named(target));
   report.result({ ok: true, forgotten: target }, `${name} has forgotten ${target}`);

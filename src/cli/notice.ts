@@ -8,7 +8,8 @@ import { failed } from "../app/failure.ts";
 import { signEd25519 } from "../client/keys/crypto.ts";
 import { senderOf } from "../client/trust/client.ts";
 import { encodeNoticeText, noticeCharsMax, renderNotice } from "../core/message/notice.ts";
-import { addIdentityFlag, type CommandSession, clientCommand, createReport } from "./command.ts";
+import { addIdentityFlag, clientCommand, createReport } from "./command.ts";
+import type { CommandSession } from "./command-session.ts";
 import { addNodeFlags, askNode, type NodeFlags } from "./operations.ts";
 
 export function registerNoticeCommand(program: Command): void {

@@ -20,7 +20,6 @@ import { cachesOf } from "../client/trust/caches.ts";
 import type { Waypost } from "../client/waypost.ts";
 import {
   addIdentityFlag,
-  type CommandSession,
   clientCommand,
   countOf,
   describeTrust,
@@ -28,6 +27,7 @@ import {
   printable,
   renderBytes,
 } from "./command.ts";
+import type { CommandSession } from "./command-session.ts";
 import { withStore } from "./device.ts";
 import { confirmed } from "./did-change.ts";
 import { type ReceivedFile, receivedFiles } from "./files/received.ts";

@@ -24,14 +24,8 @@ import { cachesOf } from "../client/trust/caches.ts";
 import type { Waypost } from "../client/waypost.ts";
 import { decodeUtf8 } from "../core/codec/bytes.ts";
 import type { Did } from "../core/codec/did.ts";
-import {
-  addIdentityFlag,
-  type CommandSession,
-  clientCommand,
-  countOf,
-  printable,
-  renderBytes,
-} from "./command.ts";
+import { addIdentityFlag, clientCommand, countOf, printable, renderBytes } from "./command.ts";
+import type { CommandSession } from "./command-session.ts";
 import { confirmed } from "./did-change.ts";
 import { stateFolder } from "./files/files.ts";
 import {

@@ -14,7 +14,6 @@ import { Passing } from "../client/store/passing.ts";
 import type { TrustDemand } from "../client/trust/trust.ts";
 import {
   addIdentityFlag,
-  type CommandSession,
   clientCommand,
   describeTrust,
   parseBetween,
@@ -23,6 +22,7 @@ import {
   printable,
   renderBytes,
 } from "./command.ts";
+import type { CommandSession } from "./command-session.ts";
 import { fileSource } from "./files/source.ts";
 
 type SendFlags = {
