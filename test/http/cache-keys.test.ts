@@ -98,6 +98,17 @@ describe("a key bundle", () => {
     expect(await node.capabilities.receipts.get(key, node.clock.nowMs)).toBeNull();
   });
 
+  test("gives way to an earlier one when it is of the future, since the clock was set back", async () => {
+    const node = await cacheFor();
+    node.clock.nowMs += 8 * dayMs;
+    expect(await outcomeOf(put(node, at(8 * dayMs)))).toBe("200 ok");
+    node.clock.nowMs -= 8 * dayMs;
+    expect(await outcomeOf(read(node))).toBe("404 not_found");
+    expect(await outcomeOf(put(node, at(0)))).toBe("200 ok");
+    expect(await outcomeOf(put(node, at(-1)))).toBe("409 bundle_stale");
+    expect(await (await read(node)).json()).toEqual(renderBundle(at(0)));
+  });
+
   test("of many puts at once is the latest", async () => {
     const node = await cacheFor();
     const all = Array.from({ length: 16 }, (_, i) =>

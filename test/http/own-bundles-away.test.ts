@@ -9,7 +9,7 @@ import type { WaypostEvent } from "../../src/client/mail/message.ts";
 import type { Waypost } from "../../src/client/waypost.ts";
 import { passingTime } from "../support/passing-time.ts";
 import { peopleAtNodes } from "../support/people.ts";
-import { devicesAt, shows, until } from "./own-devices.ts";
+import { devicesAt, shows, textsOf, until } from "./own-devices.ts";
 
 const { passDays } = passingTime();
 const people = peopleAtNodes();
@@ -72,6 +72,33 @@ test("a device that was off has the news of one that was asleep, soon after both
   // Nothing is left for it at its Cache.
   const back = await openStored(otherAt);
   await shows(back, friend.did, ["before", "meanwhile"]);
+}, 60_000);
+
+test("nodes whose clock was ahead for a while leave nobody without a bundle", async () => {
+  const me = await openStored({ pollMs });
+  const friend = await openStored();
+  const first = await shownId(me);
+  passDays(30);
+  const ahead = await until(
+    () => shownId(me),
+    (id) => id !== null,
+  );
+  expect(ahead).not.toBe(first);
+  await (await friend.send(me.did, "ahead")).delivered;
+  passDays(-30);
+  // What it has is of the future.
+  const after = await until(
+    () => shownId(me),
+    (id) => id !== null,
+  );
+  expect(after).not.toBe(ahead);
+  await (await friend.send(me.did, "later")).delivered;
+  const texts = await until(
+    () => textsOf(me, friend.did),
+    ({ length }) => length === 2,
+  );
+  // In the order of their times.
+  expect(texts.toSorted()).toEqual(["ahead", "later"]);
 }, 60_000);
 
 test("a bundle by a thief of the keys is reported at the next hourly look, and replaced", async () => {

@@ -200,7 +200,7 @@ class Keeper {
     const { nowMs, devices = alone } = this.#keeping;
     const { document, identity, caches } = this.#here;
     const under = nameOfSeed(await this.#rootSeed());
-    const held = newestUnder(identity.bundleKeys, under);
+    const held = newestUnder(untilNow(identity.bundleKeys, nowMs), under);
     const usedMs = held === null ? Number.POSITIVE_INFINITY : nowMs - held.madeMs;
     const isTurn = usedMs >= useMs + devices.rank * turnMs;
     if (held !== null && !isTurn && (await this.#wasSeen(held))) return "kept";
@@ -232,7 +232,7 @@ class Keeper {
   async #wasSeen({ id }: HeldAgreement): Promise<boolean> {
     const { document, caches } = this.#here;
     const put = await recall(this.#client.known.memory, putKey, putBundleShape);
-    if (put === null || this.#keeping.nowMs - put.atMs >= lookMs) return false;
+    if (put === null || Math.abs(this.#keeping.nowMs - put.atMs) >= lookMs) return false;
     if (put.keyId !== id || put.methods !== signersOf(document)) return false;
     return caches.every(({ at }) => put.urls.includes(at.url));
   }
@@ -280,11 +280,12 @@ class Keeper {
     const id = bundleKeyId(await publicKeyOf(secret));
     const keptMs = await longestLifeMs(this.#here.document, this.#client.timeoutMs);
     const stored = await change((before) => {
-      const madeMs = nextMadeMs(before.bundleKeys, Math.max(nowMs, afterMs + 1));
+      const known = untilNow(before.bundleKeys, nowMs);
+      const madeMs = nextMadeMs(known, Math.max(nowMs, afterMs + 1));
       const made = { id, secret, under, madeMs, destroyAtMs: madeMs + weekMs + keptMs };
       return { ...before, bundleKeys: [...before.bundleKeys, made] };
     });
-    return newestUnder(stored.bundleKeys, under) as HeldAgreement;
+    return stored.bundleKeys.find((one) => one.id === id) as HeldAgreement;
   }
 
   /**
@@ -330,6 +331,10 @@ class Keeper {
 const publicKeyOf = async (seed: Uint8Array): Promise<Uint8Array> =>
   (await (await import("../keys/xwing.ts")).expandSeed(seed)).publicKey;
 
+/** Without those that were made while the nodes' clock was ahead: no bundle of theirs counts before its time. */
+const untilNow = (held: readonly HeldAgreement[], nowMs: number): readonly HeldAgreement[] =>
+  held.filter(({ madeMs }) => madeMs <= nowMs + skewMs);
+
 /** By whose keys a bundle counts: when they change, it may have to be signed anew. */
 const signersOf = ({ verificationMethod, authentication }: DidDocument): string =>
   encodeHex(sha256(utf8(JSON.stringify([authentication, verificationMethod]))));
@@ -360,7 +365,7 @@ async function answersOf<T>(asked: readonly Promise<T>[]): Promise<readonly (T |
   return Promise.all(all.map((one) => Promise.race([one, late.catch(() => one)])));
 }
 
-/** `null` when the Cache has none, or shows something else. */
+/** `null` when the Cache has none, or shows something else, such as one of the future. */
 async function shownAt(
   { at, did }: Reader,
   document: DidDocument,
@@ -370,8 +375,9 @@ async function shownAt(
   const shown = await orNull(fetchChecked(at, request, shownBundleShape), "not_found");
   const bundle = shown === null ? "" : readBundle(shown as JsonObject);
   if (typeof bundle === "string") return null;
-  const isNow = bundleTimeProblem(bundle, nowMs, skewMs) === null;
-  const counts = isNow && (await verifyBundle(bundle, document, verifySignature));
+  const problem = bundleTimeProblem(bundle, nowMs, skewMs);
+  if (problem === "future") return null;
+  const counts = problem === null && (await verifyBundle(bundle, document, verifySignature));
   return { keyId: bundle.keyId, issuedAtMs: bundle.issuedAtMs, counts };
 }
 

@@ -105,6 +105,9 @@ export async function planFor(
   return planSend(identity.client, to, file, { id, ttl, tag, hint, chunkBytes, trust, sender });
 }
 
+/** Of the last time, for messages at once. One that was further ahead was by a clock that was wrong: nodes refuse such times. */
+const aheadMsMax = 2 * minuteMs;
+
 /**
  * By the Relay's clock, and strictly increasing, so that the order of messages shows in their times. It may move what this
  * identity signs by an hour. Throws `clock_wrong`, with which a message waits, for more.
@@ -119,7 +122,9 @@ async function nextSendMs({ known, relay }: Client): Promise<number> {
       "clock_wrong",
       `the clocks of this machine and of ${relay.url} differ by more than an hour`,
     );
-  known.sentMs = Math.max(Date.now() + relay.clock.aheadMs, known.sentMs + 1);
+  const nowMs = Date.now() + relay.clock.aheadMs;
+  const isAhead = known.sentMs > nowMs + aheadMsMax;
+  known.sentMs = isAhead ? nowMs : Math.max(nowMs, known.sentMs + 1);
   return known.sentMs;
 }
 
