@@ -6,13 +6,15 @@
  * Source: docs/client.md "Devices".
  */
 
-import type { Did } from "../../core/codec/did.ts";
+import { type Did, isDid } from "../../core/codec/did.ts";
+import { dayMs } from "../../core/codec/time.ts";
 import type { GroupRow } from "../groups/bundles.ts";
 import { contentType, groupType, measured, type Source } from "../mail/content.ts";
 import type { StoreChange } from "../mail/message.ts";
 import type { ReadMessage } from "../mail/retrieve.ts";
 import { type ChosenRow, chosenAt, mergeChosen } from "../store/chosen.ts";
 import { type Body, readRange } from "../store/files.ts";
+import { groupAt } from "../store/group-rows.ts";
 import {
   digits,
   factKinds,
@@ -102,8 +104,8 @@ type Takers = {
 
 const takers: Takers = {
   p: takePerson,
-  b: async ({ table, batch }, row) =>
-    (await putProfile(table, batch, row)) ? personChange(row.did) : null,
+  b: async ({ table, batch, nowMs }, row) =>
+    isReached(row, nowMs) && (await putProfile(table, batch, row)) ? personChange(row.did) : null,
   j: async ({ table, batch }, row) => {
     await putPass(table, batch, row);
     return null;
@@ -145,8 +147,17 @@ const personChange = (did: Did): StoreChange => ({
   what: "person",
 });
 
+/** A claim of a time to come would end all that this person says of themselves. */
+const isReached = ({ atMs }: { readonly atMs: number }, nowMs: number): boolean =>
+  atMs <= nowMs + dayMs;
+
 /** What this user changed later stays, and the later claim. */
-async function takePerson({ table, batch }: Taking, given: rows.Person): Promise<StoreChange> {
+async function takePerson(
+  { table, batch, nowMs }: Taking,
+  { claimed: said, ...rest }: rows.Person,
+): Promise<StoreChange> {
+  const isSaid = said !== undefined && isReached(said, nowMs);
+  const given: rows.Person = isSaid ? { ...rest, claimed: said } : rest;
   const held = await batch.get<rows.Person>(keyOfPerson(table, given.did));
   const { name, isKnown, isBlocked, setMs = 0, claimed } = held ?? given;
   const chosen = setMs > (given.setMs ?? 0) ? { name, isKnown, isBlocked, setMs } : {};
@@ -260,11 +271,16 @@ async function takeRead(
   return { type: "changed", conversation: id, id: null, what: "read" };
 }
 
-/** Words that are not sent, and other choices: of each the later one. */
-async function takeChosen({ table, batch }: Taking, given: ChosenRow): Promise<StoreChange> {
+/** Words that are not sent, and other choices: of each the later one. Of a group's timer its admin's word counts. */
+async function takeChosen({ table, batch, nowMs }: Taking, given: ChosenRow): Promise<StoreChange> {
   const { id } = given;
   const held = (await chosenAt(table, id, batch)) ?? { id };
-  batch.put(keyOfChosen(table, id), mergeChosen(held, given));
+  const group = isDid(id) ? null : await groupAt(table, id, batch);
+  const makers = group === null ? [] : [group.state, ...(group.former ?? [])];
+  const { timer, ...choices } = given;
+  const isForeign = timer !== undefined && makers.every(({ maker }) => maker !== timer.by);
+  const counting = group !== null && isForeign ? choices : given;
+  batch.put(keyOfChosen(table, id), mergeChosen(held, counting, nowMs));
   return { type: "changed", conversation: id, id: null, what: "chosen" };
 }
 

@@ -15,6 +15,8 @@ import { isName } from "../mail/notes.ts";
 
 /** Parts of one statement: of each who was ever in it one stays. */
 const partsMax = 1_000;
+/** Beyond it an earlier key names nobody who is not known: a statement has room for what its maker says. */
+const healedPartsMax = 500;
 export const nonceCharactersMax = 64;
 /** A clock that is further ahead makes others wait. */
 const aheadMsMax = dayMs;
@@ -257,6 +259,7 @@ export function heal(state: GroupState, statement: Statement): GroupState {
   for (const [did, part] of Object.entries(statement.members)) {
     const held = members[did];
     const [value, version] = part;
+    if (held === undefined && Object.keys(members).length >= healedPartsMax) continue;
     if (held !== undefined && (version < held[1] || value === held[0])) {
       // The same value with a later version would win elsewhere: both are the same then.
       if (value === held[0] && version > held[1]) members[did] = part;

@@ -72,14 +72,15 @@ export async function putChoice(
   batch.put(keyOfChosen(table, id), { ...before, ...Object.fromEntries(made) });
 }
 
-/** Of two devices: by each choice the later one. */
-export function mergeChosen(held: ChosenRow, given: ChosenRow): ChosenRow {
+/** Of two devices: by each choice the later one, and no timer of a time to come. */
+export function mergeChosen(held: ChosenRow, given: ChosenRow, nowMs: number): ChosenRow {
   const later = names.flatMap((name) => {
     const [a, b] = [held[name], given[name]];
     const choice = (b?.atMs ?? -1) > (a?.atMs ?? -1) ? b : a;
     return choice === undefined ? [] : [[name, choice] as const];
   });
-  const timer = laterTimer(held.timer, given.timer);
+  const isReached = (given.timer?.version ?? 0) * secondMs <= nowMs + aheadMsMax;
+  const timer = isReached ? laterTimer(held.timer, given.timer) : held.timer;
   return {
     id: held.id,
     ...Object.fromEntries(later),

@@ -87,7 +87,12 @@ function takeRow(
   if (held !== null && further === "held")
     return { row: followed(held, said, listener), isOwed: false };
   const isWay = isBacked(given, known);
-  if (further === "given" && !isWay) {
+  // Nothing is shown of the next admin's group before they have said something there.
+  const isFounded =
+    given.state.maker === own ||
+    said.statements.some(({ one, by }) => by === "in_force" && one.statement.id === given.state.id);
+  const isGoing = held !== null && given.state.id !== held.state.id;
+  if (further === "given" && (!isWay || (isGoing && !isFounded))) {
     const [first = given.state] = given.former ?? [];
     return { row: held ?? newRow(emptyGroup(first.maker, first.nonce)), isOwed: true };
   }

@@ -84,6 +84,8 @@ export class GroupTalk {
   /** When, by pair of states. */
   readonly #answered = new BoundedMap<string, number>(answeredMax);
   readonly #answeredMs = new BoundedMap<string, number>(answeredMax);
+  /** Pairs of a group and a member who is about to be answered. */
+  readonly #answering = new Set<string>();
   #isHearing = false;
   readonly #behindMs = new BoundedMap<string, number>(answeredMax);
 
@@ -391,18 +393,27 @@ export class GroupTalk {
     const answer = answerTo(row.state, { own, from, digest });
     // Under new keys once more: what earlier ones have signed doesn't count everywhere.
     const name = `${group} ${from} ${digest} ${stateDigest(row.state)} ${await this.root()}`;
-    const atMs = this.#own.nowMs();
-    if (answer === null || !isDue(this.#answered.get(name), atMs, answerAgainMs)) return;
-    this.#answered.set(name, atMs);
-    const lastMs = this.#answeredMs.get(`${group} ${from}`);
-    const leastMs = isDue(lastMs, atMs, answersApartMs) ? 0 : answersApartMs;
-    await pause(answer === "later" ? leastMs + Math.random() * answerWithinMs : leastMs, signal);
+    const pair = `${group} ${from}`;
+    const isAnswered = !isDue(this.#answered.get(name), this.#own.nowMs(), answerAgainMs);
+    if (answer === null || isAnswered || this.#answering.has(pair)) return;
+    this.#answering.add(pair);
+    // What else they show meanwhile gets the same answer.
+    await this.#inTurn(pair, answer === "later" ? Math.random() * answerWithinMs : 0);
+    this.#answering.delete(pair);
     if (signal.aborted) return;
-    this.#answeredMs.set(`${group} ${from}`, this.#own.nowMs());
+    this.#answered.set(name, this.#own.nowMs());
     const now = await groupAt(table, group);
     if (now === null) return;
     if (answer === "out") await this.#sayOut(now, [from]);
     else if (isIn(now.state, from)) await this.#say(now, [from]);
+  }
+
+  /** Some time after the last answer to a member, and so much later. */
+  async #inTurn(pair: string, laterMs: number): Promise<void> {
+    const { nowMs, signal } = this.#own;
+    const isSoon = !isDue(this.#answeredMs.get(pair), nowMs(), answersApartMs);
+    await pause((isSoon ? answersApartMs : 0) + laterMs, signal);
+    this.#answeredMs.set(pair, nowMs());
   }
 }
 

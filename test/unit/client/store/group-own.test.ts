@@ -179,6 +179,19 @@ test("no way that another device says counts without ids of its makers, or again
   expect((await table.values<GroupRow>(rowsOf.groups)).length).toBe(1);
 });
 
+test("a hand-over that counts empties no group: the next admin has said something there first", async () => {
+  const { groups, talk, factsNow } = await device();
+  await groups.take(rowOf(begun, [await stated(begun)]));
+  const way = successorOf({ ...begun, next }) as GroupState;
+  const gone = { id: begun.id, maker, nonce: begun.nonce, next, atMs: nowMs };
+  const led = { former: [gone], handOvers: [await handedOver(begun)] };
+  await groups.take({ ...newRow(emptyGroup(way.maker, way.nonce)), ...led });
+  expect(await factsNow()).toEqual({ ...hiking, owed: 1 });
+  await groups.take({ ...rowOf(way, [await stated(way, 6)]), ...led });
+  await talk.hearWaiting();
+  expect(await factsNow()).toEqual({ ...hiking, admin: next });
+});
+
 for (const [what, edit] of [
   ["joined", { joined: Number.MAX_SAFE_INTEGER }],
   ["left", { state: { ...begun, left: { [own]: Number.MAX_SAFE_INTEGER } } }],

@@ -30,6 +30,7 @@ import {
   factsOf,
   groupAt,
   hearBundle,
+  type Judged,
   markMisfiled,
   putGroup,
 } from "../../../../src/client/store/group-rows.ts";
@@ -56,7 +57,7 @@ const begun = (maker: Did, nonce: string, members: readonly Did[]): GroupState =
 const signed = (statement: GroupState): SignedStatement => {
   return { statement, key: "aa".repeat(32), signature: "" };
 };
-const saying = (state: GroupState, by: "in_force" | "unknown" = "in_force"): Examined => {
+const saying = (state: GroupState, by: Judged = "in_force"): Examined => {
   const nothing = { leavings: [], handOvers: [], isNextOld: false };
   return { from: admin, statements: [{ one: signed(state), by }], ...nothing, sinceMs: nowMs };
 };
@@ -475,4 +476,33 @@ test("under new keys the maker says of now what an earlier version had let a dev
   const next = withChange(now.state, { name: "Climbing", remove: [other] }, nowMs);
   const latest = Math.max(next.name[1], ...Object.values(next.members).map(([, one]) => one));
   expect(latest * 1_000 - nowMs).toBeLessThan(dayMs);
+});
+
+test("what an earlier key of this identity says counts from people of the group alone, and fills no state", async () => {
+  const table = await open();
+  const { row } = await handedOver(table, 0);
+  const members = (count: number) =>
+    Object.fromEntries(
+      Array.from({ length: count }, (_, n) => [`did:svc:${n}`, ["out", 1]] as const),
+    );
+  const strike = (from: Did, statement: GroupState) =>
+    hearing(table, { ...saying(statement, "earlier"), from }, true);
+  const rowNow = async () => (await groupAt(table, row.state.id)) as GroupRow;
+  const without = withChange(row.state, { remove: [other] }, nowMs + 5_000);
+  await strike(admin, without);
+  expect(membersOf((await rowNow()).state)).toEqual([own, other].sort());
+  await strike(other, { ...row.state, members: members(600) });
+  expect(Object.keys((await rowNow()).state.members).length).toBe(500);
+  await strike(other, without);
+  expect(membersOf((await rowNow()).state)).toEqual([own]);
+});
+
+test("however many states a member shows at once, they get one answer", async () => {
+  const table = await open();
+  const { talk, row, said } = await handedOver(table, 0);
+  const shown = Array.from({ length: 60 }, (_, n) => `digest ${n}`);
+  await Promise.all(
+    shown.map((digest) => talk.answer({ group: row.state.id, from: other, digest })),
+  );
+  expect(said.length).toBe(1);
 });
