@@ -1,7 +1,8 @@
 /**
  * Everything that is released, by one command: `bun run release`. The executables of all platforms, packages of npm
  * and of Debian, an OCI image of this machine's platform, and `SHA256SUMS` over all of them, in `dist/`.
- * `--platforms own` makes this machine's alone, and `--fast` compresses less, as the tests do.
+ * `--platforms own` makes this machine's alone, and `--fast` compresses less, as the tests do. `--key` signs with a key of the
+ * project, and with another one only by `--trial`.
  */
 import { createHash } from "node:crypto";
 import { readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
@@ -14,12 +15,15 @@ import { makeOciImage } from "./packaging/oci.ts";
 import { ownPlatform, type Platform, platforms } from "./packaging/platforms.ts";
 import { run } from "./packaging/run.ts";
 import { renderSbom } from "./packaging/sbom.ts";
+import releaseKeys from "./src/cli/release-keys.txt" with { type: "text" };
+import { isSignedBy, parseReleaseKeys, parseReleaseSignature } from "./src/core/trust/release.ts";
 
 const { values } = parseArgs({
   options: {
     platforms: { type: "string", default: "all" },
     fast: { type: "boolean", default: false },
     key: { type: "string" },
+    trial: { type: "boolean", default: false },
   },
 });
 const dist = join(import.meta.dir, "dist");
@@ -84,6 +88,17 @@ function signSums(key: string): void {
   ];
   const { success } = Bun.spawnSync(words, { stdio: ["inherit", "inherit", "inherit"] });
   if (!success) throw new Error("minisign did not sign the sums");
+  if (!values.trial) checkKey();
+}
+
+/** A release of which no program has the key would be refused by all of them. */
+function checkKey(): void {
+  const signature = parseReleaseSignature(readFileSync(`${sums}.minisig`, "utf8"));
+  const keys = parseReleaseKeys(releaseKeys) ?? [];
+  const text = readFileSync(sums);
+  if (signature !== null && keys.some((key) => isSignedBy(key, signature, text))) return;
+  rmSync(`${sums}.minisig`);
+  throw new Error("src/cli/release-keys.txt does not list this key (--trial signs with any)");
 }
 
 /** Of the last commit, so that the same commit makes the same image. */

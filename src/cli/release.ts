@@ -12,34 +12,44 @@ import { encodeHex, equalBytes, utf8 } from "../core/codec/bytes.ts";
 import {
   isSignedBy,
   parseReleaseKey,
+  parseReleaseKeys,
   parseReleaseSignature,
   parseSums,
+  type ReleaseKey,
 } from "../core/trust/release.ts";
 import { countOf, createReport } from "./command.ts";
+import projectKeys from "./release-keys.txt" with { type: "text" };
 
-type VerifyFlags = { readonly key: string; readonly sums: string; readonly json?: boolean };
+type VerifyFlags = { readonly key?: string; readonly sums: string; readonly json?: boolean };
 
-export function registerReleaseCommand(program: Command): void {
+/** `keys` is the list of the project's public keys. */
+export function registerReleaseCommand(program: Command, keys = projectKeys): void {
   program
     .command("verify-release")
     .argument("[files...]", "files to check; without any, those of the release that are there")
     .description("check files of a release against its signed sums, without a network")
-    .requiredOption("--key <key>", "the project's minisign public key, or a file that holds it")
+    .option(
+      "--key <key>",
+      "minisign public key, or a file that holds it, in the place of the project's",
+    )
     .option("--sums <file>", "the list of sums; its signature lies next to it", "SHA256SUMS")
     .option("--json", "print the result as JSON")
-    .action(verifyRelease);
+    .action((files: string[], flags: VerifyFlags) => verifyRelease(files, flags, keys));
 }
 
-async function verifyRelease(files: readonly string[], flags: VerifyFlags): Promise<void> {
-  const key = parseReleaseKey((await readText(flags.key)) ?? flags.key);
-  if (key === null)
-    throw failed(`${flags.key} is neither a public key of minisign nor a file with one`);
+async function verifyRelease(
+  files: readonly string[],
+  flags: VerifyFlags,
+  list: string,
+): Promise<void> {
+  const keys = flags.key === undefined ? keysOf(list) : [await namedKey(flags.key)];
   const sumsFile = resolve(flags.sums);
   const sumsText = await readNeeded(sumsFile);
   const signature = parseReleaseSignature(await readNeeded(`${sumsFile}.minisig`));
   if (signature === null)
     throw failed(`${sumsFile}.minisig is not a signature of minisign 0.6 or newer`);
-  if (!equalBytes(signature.keyId, key.id)) throw failed(`${sumsFile} is signed with another key`);
+  const key = keys.find(({ id }) => equalBytes(signature.keyId, id));
+  if (key === undefined) throw failed(`${sumsFile} is signed with another key`);
   if (!isSignedBy(key, signature, utf8(sumsText)))
     throw failed(`the signature of ${sumsFile} does not hold; don't use these files`);
 
@@ -55,6 +65,22 @@ async function verifyRelease(files: readonly string[], flags: VerifyFlags): Prom
     { release: signature.comment, files: names },
     [signature.comment, ...names, count].join("\n"),
   );
+}
+
+/** Of the project, as this program was built with them. */
+function keysOf(list: string): readonly ReleaseKey[] {
+  const keys = parseReleaseKeys(list) ?? [];
+  if (keys.length > 0) return keys;
+  throw failed(
+    "this program was built before the project had a key of releases: name one by --key",
+  );
+}
+
+async function namedKey(named: string): Promise<ReleaseKey> {
+  const key = parseReleaseKey((await readText(named)) ?? named);
+  if (key === null)
+    throw failed(`${named} is neither a public key of minisign nor a file with one`);
+  return key;
 }
 
 async function readNeeded(file: string): Promise<string> {

@@ -40,7 +40,7 @@ let made: readonly string[];
 beforeAll(async () => {
   const [secret, pub] = [join(folder.path, "release.key"), join(folder.path, "release.pub")];
   if (canSign) await run(["minisign", "-G", "-W", "-s", secret, "-p", pub]);
-  const signing = canSign ? ["--key", secret] : [];
+  const signing = canSign ? ["--key", secret, "--trial"] : [];
   const words = ["release.ts", "--platforms", "own", "--fast", ...signing];
   const printed = await run([process.execPath, ...words], root);
   made = printed.trim().split("\n");
@@ -81,6 +81,9 @@ describe.skipIf(!canSign)("a signed release", () => {
     const printed = await run(verify, dist);
     expect(printed).toMatch(/^waypost \d+\.\d+\.\d+, commit [0-9a-f]{40}\n/);
     expect(printed).toContain(ownPlatform().file);
+    // The project's own keys are another list.
+    const own = run([executable, "verify-release", "--sums", "SHA256SUMS"], dist);
+    await expect(own).rejects.toThrow(/name one by --key|signed with another key/);
     const copy = join(folder.path, ownPlatform().file);
     writeFileSync(copy, "another program");
     await expect(run([...verify, copy], dist)).rejects.toThrow("is not the file that was released");

@@ -6,7 +6,7 @@ import { blake2b } from "@noble/hashes/blake2.js";
 import { verifyEd25519 } from "#crypto";
 import { concatBytes, decodeBase64, equalBytes, utf8 } from "../codec/bytes.ts";
 
-type ReleaseKey = { readonly id: Uint8Array; readonly publicKey: Uint8Array };
+export type ReleaseKey = { readonly id: Uint8Array; readonly publicKey: Uint8Array };
 
 type ReleaseSignature = {
   readonly keyId: Uint8Array;
@@ -28,6 +28,13 @@ export function parseReleaseKey(text: string): ReleaseKey | null {
   if (bytes === null || bytes.length !== 2 + keyIdBytes + 32 || !beginsWith(bytes, "Ed"))
     return null;
   return { id: bytes.slice(2, 2 + keyIdBytes), publicKey: bytes.slice(2 + keyIdBytes) };
+}
+
+/** One a line; lines that begin with `#` say what they are for. `null` when another line is no key. */
+export function parseReleaseKeys(text: string): readonly ReleaseKey[] | null {
+  const lines = text.split("\n").filter((line) => line.trim() !== "" && !line.startsWith("#"));
+  const keys = lines.map(parseReleaseKey).filter((key) => key !== null);
+  return keys.length === lines.length ? keys : null;
 }
 
 /**

@@ -3,11 +3,14 @@ import { afterAll, beforeEach, describe, expect, test } from "bun:test";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { Command } from "commander";
 import { createProgram } from "../../../src/cli/program.ts";
+import { registerReleaseCommand } from "../../../src/cli/release.ts";
 import { utf8 } from "../../../src/core/codec/bytes.ts";
 import {
   isSignedBy,
   parseReleaseKey,
+  parseReleaseKeys,
   parseReleaseSignature,
   parseSums,
 } from "../../../src/core/trust/release.ts";
@@ -78,6 +81,25 @@ describe("the command", () => {
   ])("refuses %s", async (_, files, named, reason) => {
     for (const [name, text] of Object.entries(files)) writeFileSync(at(name), text);
     await expect(verify("--key", key, ...named.map(at))).rejects.toThrow(reason);
+  });
+
+  test("takes the keys of the project that the program was built with, the old one and the new", async () => {
+    const by = async (keys: string): Promise<void> => {
+      const program = new Command().exitOverride();
+      registerReleaseCommand(program, keys);
+      await program.parseAsync(["bun", "waypost", "verify-release", "--sums", at("SHA256SUMS")]);
+    };
+    await by(`# 2026\n${otherKey}\n# 2027\n${key}\n`);
+    await expect(by(`${otherKey}\n`)).rejects.toThrow("is signed with another key");
+    for (const none of ["# none\n", `${key}\nx\n`])
+      await expect(by(none)).rejects.toThrow("name one by --key");
+  });
+
+  test("has a list of the project's keys that can be read", async () => {
+    const list = await Bun.file(`${import.meta.dir}/../../../src/cli/release-keys.txt`).text();
+    const lines = list.split("\n").filter((line) => line !== "" && !line.startsWith("#"));
+    expect(parseReleaseKeys(list)?.length).toBe(lines.length);
+    expect(list.includes("No key has been made yet")).toBe(lines.length === 0);
   });
 
   test("refuses another key, and what is no key", async () => {
