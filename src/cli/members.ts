@@ -5,7 +5,7 @@
 import { writeFile } from "node:fs/promises";
 import { type Command, Option } from "commander";
 import type { MemberRow } from "../nodes/operations/members.ts";
-import { countOf, createReport, printable, renderBytes } from "./command.ts";
+import { countOf, createReport, print, printable, renderBytes } from "./command.ts";
 import { addNodeFlags, askNode, type NodeFlags } from "./operations.ts";
 
 export function registerMembersCommand(program: Command): void {
@@ -67,7 +67,12 @@ async function exportAll(
   for await (const page of pagesOf(search, flags)) rows.push(...page);
   const csv = renderCsv(rows);
   const report = createReport(flags.json === true);
-  if (file === undefined) return report.result({ csv }, csv.trimEnd());
+  // As in a file: the lines of CSV end with CR LF.
+  if (file === undefined) {
+    if (flags.json === true) report.result({ csv }, "");
+    else print(csv);
+    return;
+  }
   await writeFile(file, csv, { mode: 0o600 });
   report.result({ file, members: rows.length }, `${countOf(rows.length, "member")} in ${file}`);
 }
@@ -135,10 +140,13 @@ const columns = [
   "blocked",
 ] as const satisfies readonly (keyof MemberRow)[];
 
-/** RFC 4180, with a line of names. No value can hold a comma, a quote or the end of a line. */
+/** RFC 4180, with a line of names. No value can hold a comma, a quote or the end of a line, and none is a formula. */
 function renderCsv(rows: readonly MemberRow[]): string {
-  const cellOf = (value: MemberRow[keyof MemberRow]) =>
-    value === null ? "" : [value].flat().join(" ");
+  const cellOf = (value: MemberRow[keyof MemberRow]) => {
+    const text = value === null ? "" : [value].flat().join(" ");
+    // A spreadsheet would compute it: an alias may begin with a minus.
+    return /^[=+@-]/.test(text) ? `'${text}` : text;
+  };
   const lines = rows.map((row) => columns.map((name) => cellOf(row[name])).join(","));
   return [columns.join(","), ...lines].map((line) => `${line}\r\n`).join("");
 }

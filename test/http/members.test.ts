@@ -38,20 +38,15 @@ const start = async (server: ConfigInput["server"] = {}): Promise<void> => {
 let alice: Waypost;
 let bob: Waypost;
 let invitation = "";
+let code = "";
+const openAs = (alias: string, by = code) =>
+  Waypost.open({ url, keys: memoryKeys(), alias, invitation: by, waiting });
 
 beforeAll(async () => {
   await start();
   const made = await operate("invitations", { uses: 2, life_seconds: 600, note: "class of 26" });
   invitation = String(made["id"]);
-  const openAs = (name: string) =>
-    Waypost.open({
-      url,
-      keys: memoryKeys(),
-      name,
-      alias: name,
-      invitation: String(made["code"]),
-      waiting,
-    });
+  code = String(made["code"]);
   [alice, bob] = [await openAs("alice"), await openAs("bob")];
 }, 120_000);
 afterAll(async () => {
@@ -120,6 +115,31 @@ describe("members", () => {
     );
   });
 
+  test("are the same table on standard output, in which no alias is a formula", async () => {
+    const own = await operate("invitations", { uses: 1, life_seconds: 600, note: null });
+    const third = await openAs("-1-2", String(own["code"]));
+    try {
+      const { stdout } = await ask("export");
+      const file = join(folder.path, "three.csv");
+      await ask("export", file);
+      expect(stdout).toBe(readFileSync(file, "utf8"));
+      const row = stdout.split("\r\n").find((line) => line.startsWith(third.did));
+      expect(row).toStartWith(`${third.did},'-1-2,active,`);
+    } finally {
+      await third.close();
+      await operate("erase", { did: third.did });
+    }
+  });
+
+  test("who was looked at by alias is in the audit by DID, too", async () => {
+    await members("show", "bob");
+    const { records } = await operate("audit", { user: null, action: null, about: bob.did });
+    expect((records as Answer[])[0]).toMatchObject({
+      action: "members.show",
+      about: ["bob", bob.did],
+    });
+  });
+
   test("who is unknown is refused with words", async () => {
     for (const named of ["nothing", "did:svc:2NEpo7TZRRrLZSi2U", "did:svc:!", "a b"])
       expect((await ask("show", named)).code).toBe(1);
@@ -142,7 +162,7 @@ describe("members", () => {
       expect((await block("--invitation", wrong)).code).toBe(1);
     expect((await block()).code).toBe(1);
     const done = JSON.parse((await block("--invitation", invitation.slice(0, 8))).stdout);
-    expect(done).toMatchObject({ added: 2, entries: 2 });
+    expect(done).toMatchObject({ added: 2, entries: 3 });
     expect(await members("show", "alice")).toMatchObject({ blocked: "did" });
     await operate("blocks", { add: [], remove: [alice.did, bob.did] });
   });

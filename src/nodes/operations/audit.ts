@@ -1,7 +1,8 @@
 /**
  * Who did what on this node, for `waypost audit`: a record for each action that an operator asked for over the admin
  * socket, done or refused, in a store of the node. Records end after 400 days. Changes, looks and refused requests have a
- * bound each, and a user a quarter of it, so that one kind or user never pushes out another's. The same look again within
+ * bound each, a user a quarter of it, and of that each action as much as the others leave, so that no kind, user or action
+ * pushes out what another one has few of. The same look again within
  * a minute counts in the record that is there; so do all refused requests of a user for one action, whatever they concern.
  * Source: D634.
  */
@@ -102,7 +103,7 @@ export function createAudit({ receipts, bounds, now, log }: Parts): Audit {
     const before = recent.get(name.key);
     const repeats =
       before !== undefined &&
-      atMs - before.record.atMs < minuteMs &&
+      Math.abs(atMs - before.record.atMs) < minuteMs &&
       repetitionOf(before.record).content === name.content;
     const record: AuditRecord = repeats
       ? { ...before.record, untilMs: atMs, times: before.record.times + 1 }
@@ -144,13 +145,23 @@ export function createAudit({ receipts, bounds, now, log }: Parts): Audit {
   };
 }
 
-/** Of newest first: what a user has beyond its share, and then the oldest of those who have most. */
+/** Of newest first: the oldest of the users, and then of their actions, that have most. */
 function beyond(records: readonly Kept[], max: number): Kept[] {
   const ofUsers = [...Map.groupBy(records, ({ record }) => record.uid).values()];
-  let share = Math.ceil(max * userShare);
-  const countWithin = () => ofUsers.reduce((sum, { length }) => sum + Math.min(length, share), 0);
-  while (share > 1 && countWithin() > max) share -= 1;
-  return ofUsers.flatMap((own) => own.slice(share));
+  const share = levelOf(ofUsers, max, Math.ceil(max * userShare));
+  return ofUsers.flatMap((own) => {
+    const ofActions = [...Map.groupBy(own, ({ record }) => record.action).values()];
+    const most = levelOf(ofActions, share, share);
+    return ofActions.flatMap((some) => some.slice(most));
+  });
+}
+
+/** How many each may have, at least one and at most `most`, so that all together have at most `max`. */
+function levelOf(groups: readonly (readonly Kept[])[], max: number, most: number): number {
+  let level = most;
+  const countWithin = () => groups.reduce((sum, { length }) => sum + Math.min(length, level), 0);
+  while (level > 1 && countWithin() > max) level -= 1;
+  return level;
 }
 
 /** All that was done, in records of a bounded size; of a refused request the beginning. */

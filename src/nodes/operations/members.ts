@@ -82,14 +82,14 @@ export async function showMember(parts: MemberParts, named: string): Promise<Mem
   return memberRow(parts, member, await recordOf(parts, did));
 }
 
-/** Gives a member a tier of the configuration, or with `null` the default. */
+/** Gives a member a tier of the configuration, or with `null` the default. Who may do only that learns nothing else. */
 export async function setTier(
   parts: MemberParts,
   { member: named, tier }: Static<typeof tierBody>,
-): Promise<MemberRow | Fault> {
+): Promise<Pick<MemberRow, "did" | "tier"> | Fault> {
   const found = await showMember(parts, named);
   if (isFault(found)) return found;
-  return (await parts.tiers.set(found.did, tier)) ?? { ...found, tier, tier_lost: false };
+  return (await parts.tiers.set(found.did, tier)) ?? { did: found.did, tier };
 }
 
 async function recordOf({ ledger }: MemberParts, did: Did): Promise<MemberRecord | null> {

@@ -27,6 +27,8 @@ type Plan<S extends TSchema> = Pick<Route, "path" | "id" | "summary"> & {
   readonly said?: (asked: Static<S>) => readonly (string | null)[];
   /** What it concerned, as the answer names it. */
   readonly found?: (done: Readonly<Record<string, unknown>>) => readonly unknown[];
+  /** What of `about` it did not concern, as the answer shows. */
+  readonly missed?: (done: Readonly<Record<string, unknown>>) => readonly unknown[];
   /** The JSON of the answer. */
   readonly handle: (asked: Static<S>, actor: Actor) => Promise<object | Fault> | object | Fault;
 };
@@ -35,6 +37,7 @@ type AskedOperation = {
   readonly about: readonly string[];
   readonly said: readonly string[];
   readonly found: (done: object) => readonly string[];
+  readonly missed: (done: object) => readonly string[];
   readonly perform: (actor: Actor) => Promise<object | Fault> | object | Fault;
 };
 
@@ -45,12 +48,13 @@ export type Operation = Pick<Route, "path" | "id" | "summary"> & {
 };
 
 export function operation<S extends TSchema>(plan: Plan<S>): Operation {
-  const { handle, about, said, found, request, ...rest } = plan;
+  const { handle, about, said, found, missed, request, ...rest } = plan;
   const check = request === null ? null : compileShape(request);
   const askedOf = (asked: Static<S>): AskedOperation => ({
     about: about?.(asked) ?? [],
     said: (said?.(asked) ?? []).filter((text) => text !== null),
     found: (done) => (found?.({ ...done }) ?? []).map(String),
+    missed: (done) => (missed?.({ ...done }) ?? []).map(String),
     perform: (actor) => handle(asked, actor),
   });
   return {
@@ -110,8 +114,9 @@ async function perform(
     const done = admin.check(action, peer) ?? (await asked.perform(actor));
     if (isFault(done)) await admin.audit.add({ ...audited, outcome: done.code });
     else {
-      const all = [...new Set([...about, ...asked.found(done)])];
-      await admin.audit.add({ ...audited, about: all, outcome: "done" });
+      const all = new Set([...about, ...asked.found(done)]);
+      for (const one of asked.missed(done)) all.delete(one);
+      await admin.audit.add({ ...audited, about: [...all], outcome: "done" });
     }
     return done;
   } catch (error) {

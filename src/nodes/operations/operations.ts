@@ -191,6 +191,7 @@ function blockOperations({ blocks, log }: OperationsParts): Operation[] {
         ...remove.map((subject) => `- ${subject}`),
       ],
       said: ({ add }) => add.map(({ reason }) => reason),
+      missed: ({ missing }) => (Array.isArray(missing) ? missing.map((one) => `- ${one}`) : []),
       handle: async (asked) => {
         const change = decodeChange(asked);
         const changed = isFault(change) ? change : await blocks.change(change);
@@ -236,6 +237,7 @@ function memberOperations(membership: MemberParts): Operation[] {
       summary: "One member, by DID or alias",
       request: memberBody,
       about: ({ member }) => [member],
+      found: ({ did }) => [did],
       handle: ({ member }) => showMember(membership, member),
     }),
     operation({
@@ -245,6 +247,7 @@ function memberOperations(membership: MemberParts): Operation[] {
       summary: "Give a member a tier",
       request: tierBody,
       about: ({ member, tier }) => [member, `tier ${tier ?? "default"}`],
+      found: ({ did }) => [did],
       handle: (asked) => setTier(membership, asked),
     }),
   ];

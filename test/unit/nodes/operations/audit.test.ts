@@ -113,6 +113,29 @@ test("many users together stay within the bound, and those with few records keep
   expect(kept.length).toBeLessThan(40 + 100);
 });
 
+test("what a user does often pushes out nothing that the same user does seldom", async () => {
+  const opened = auditOver(await openReceipts(), 40);
+  await opened.audit.add({ ...action("an invitation"), action: "invitations.create" });
+  for (let n = 0; n < 300; n++) {
+    opened.nowMs += 1;
+    await opened.audit.add({ ...action(`+ did:svc:${n}`), action: "blocks.change" });
+  }
+  const made = await opened.audit.list({ ...all, action: "invitations.create" });
+  expect(made.map(({ about }) => about)).toEqual([["an invitation"]]);
+  // A quarter for the user, and what came since the last look.
+  expect((await opened.audit.list(all)).length).toBeLessThan(10 + 100);
+});
+
+test("after a clock that was ahead, nothing counts into the record of the future", async () => {
+  const opened = auditOver(await openReceipts());
+  opened.nowMs += 500 * dayMs;
+  await opened.audit.add(action("bob"));
+  opened.nowMs -= 500 * dayMs;
+  await opened.audit.add(action("bob"));
+  const [, latest] = await opened.audit.list(all);
+  expect(latest).toMatchObject({ atMs: startMs, untilMs: startMs, times: 1 });
+});
+
 test("refused requests count together and push out nothing, nor do looks", async () => {
   const opened = auditOver(await openReceipts(), 8);
   await opened.audit.add({ ...action("a change"), action: "blocks.change" });
