@@ -36,6 +36,7 @@ const campaigns: Readonly<Record<string, readonly string[]>> = {
   "own-world": ["--schedules", "1000", "--from", "10000"],
   groups: ["--schedules", "1", "--messages", "20"],
   packed: ["--schedules", "1"],
+  community: ["--members", "60", "--people", "5", "--days", "1"],
   clock: ["--rounds", "1", "--seconds", "1", "--from", "7"],
 };
 
