@@ -22,12 +22,11 @@ async function open(given: {
   if (receipts === undefined) throw new Error("the memory driver has receipts");
   const known = { did: member, sinceMs: startMs, invitation: null, lastSeen: null };
   return createAliasRules({
-    settings: {
-      aliases: "any",
+    settings: Object.assign(given, {
+      aliases: given.aliases ?? "any",
       reserved_aliases: ["Admin"],
-      alias_interval: 0,
-      ...given,
-    },
+      alias_interval: given.alias_interval ?? 0,
+    }),
     operator: { did: operator },
     receipts,
     members: { of: async (did) => (did === member ? known : null) },
@@ -71,4 +70,20 @@ test("one DID changes once in the interval, and a change that was taken back is 
   ]);
   expect(codeOf(await rules.claim(stranger, "bob", startMs))).toBe("claimed");
   expect(codeOf(await rules.claim(member, "annie", startMs + 30 * dayMs))).toBe("claimed");
+});
+
+test("a shorter interval counts at once, and a change by a clock that was ahead as one of now", async () => {
+  const settings = { alias_interval: 30 * dayMs };
+  const rules = await open(settings);
+  await rules.claim(member, "ann", startMs);
+  settings.alias_interval = dayMs;
+  expect(codeOf(await rules.claim(member, "anna", startMs + 2 * dayMs))).toBe("claimed");
+  const yearsMs = 3_650 * dayMs;
+  await rules.claim(stranger, "bob", startMs + yearsMs);
+  const waits = [];
+  for (const afterMs of [0, dayMs / 2, dayMs]) {
+    const outcome = await rules.claim(stranger, "bobby", startMs + afterMs);
+    waits.push(isFault(outcome) ? outcome.extra.retryAfterSeconds : "claimed");
+  }
+  expect(waits).toEqual([86_400, 43_200, "claimed"]);
 });
