@@ -84,3 +84,24 @@ test.each(["prometheus/alerts.yml", "grafana/waypost.json"])(
     expect(named.filter((metric) => !known.has(metric))).toEqual([]);
   },
 );
+
+/** What docs/run.md asks when something is wrong, and what says nothing over time. */
+const withoutPanel: readonly string[] = [
+  ...["waypost_ledger_finalized_block", "waypost_bus_subscriptions"],
+  ...["waypost_relay_attempts_total", "waypost_relay_outbound_active"],
+  ...["waypost_key_bundles_total", "waypost_http_refusals_unlogged_total"],
+  ...["waypost_http_answer_bytes_waiting", "waypost_http_refusals_delayed"],
+  "waypost_process_start_time_seconds",
+];
+
+test("the dashboard or an alert names each metric of a node", async () => {
+  const root = `${import.meta.dir}/../../examples`;
+  const files = ["prometheus/alerts.yml", "grafana/waypost.json"];
+  const texts = await Promise.all(files.map((file) => Bun.file(`${root}/${file}`).text()));
+  const named = new Set(
+    [...texts.join("\n").matchAll(/\bwaypost_\w+/g)].map(([name]) => name.replace(/_bucket$/, "")),
+  );
+  const all = [...(await metrics()).matchAll(/^# HELP (\w+)/gm)].map(([, name]) => name ?? "");
+  expect(all.length).toBeGreaterThan(25);
+  expect(all.filter((name) => !named.has(name))).toEqual([...withoutPanel]);
+});
