@@ -3,6 +3,7 @@ import { describe, expect, test } from "bun:test";
 import fc from "fast-check";
 import { isFault } from "../../../src/core/fault.ts";
 import {
+  decideQuota,
   encodeCursor,
   exceedsBounds,
   nextArrival,
@@ -56,4 +57,27 @@ test("an entry that fills a bound is within it, and one more or one byte more is
   expect(exceedsBounds(held, 10, 10, 100)).toBe(false);
   expect(exceedsBounds(held, 11, 10, 100)).toBe(true);
   expect(exceedsBounds({ ...held, entries: 10 }, 10, 10, 100)).toBe(true);
+});
+
+test("an entry gets the labels of the place that it takes, each once", () => {
+  const held = { entries: 0, bytes: 0 };
+  const sums = { mailbox: () => held, store: () => held, known: () => held, room: held };
+  const share = (label: string) => ({ label, entriesMax: 10, bytesMax: 1_000 });
+  const poolMax = { entries: 10, bytes: 1_000 };
+  const quota = {
+    recipientEntriesMax: 10,
+    recipientBytesMax: 1_000,
+    storeEntriesMax: 10,
+    storeBytesMax: 1_000,
+    storeShare: null,
+  };
+  const decided = (own: string, pool: string) =>
+    decideQuota(
+      { labels: ["from:a", "new:a"], envelope: new Uint8Array(10) } as never,
+      { ...quota, places: [{ own: share(own), pool, poolMax, isRest: false }] },
+      sums,
+    );
+  expect(decided("known:a", "known")).toEqual(["from:a", "new:a", "known:a", "known"]);
+  expect(decided("new:a", "new")).toEqual(["from:a", "new:a", "new"]);
+  expect(decided("new", "new")).toEqual(["from:a", "new:a", "new"]);
 });

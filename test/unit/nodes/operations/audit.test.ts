@@ -166,3 +166,18 @@ test("a store that fails costs the record, which the log has, and not the action
   await opened.audit.add(action("bob"));
   expect(opened.logged).toEqual(["an action is missing in the audit"]);
 });
+
+test("what failed in the middle may have changed something, so it has the share of changes", async () => {
+  const opened = auditOver(await openReceipts(), 3);
+  const failed = { ...action("a change"), action: "blocks.change" } as const;
+  await opened.audit.add({ ...failed, outcome: "internal_error" });
+  const refused = ["members.list", "members.erase", "invitations.create", "audit.list"] as const;
+  for (let n = 0; n < 50; n++) {
+    opened.nowMs += minuteMs;
+    for (const name of refused)
+      await opened.audit.add({ ...action(`${n}`), action: name, outcome: "policy_denied" });
+  }
+  const found = await opened.audit.list(all);
+  expect(found.length).toBeLessThan(150);
+  expect(found.filter(({ outcome }) => outcome === "internal_error")).toHaveLength(1);
+});
