@@ -12,11 +12,12 @@ import { joinOutages, type Log, onceAMinute } from "../nodes/http/log.ts";
 import { createMetrics } from "../nodes/http/metrics.ts";
 import { type HttpListener, removeStaleSocket } from "../nodes/http/server.ts";
 import type { OpenStores } from "../storage/bind.ts";
+import type { StoreEnvironment } from "../storage/contract.ts";
 import { RemovalTime } from "../storage/removal-time.ts";
 import { certificateOf } from "./certificate.ts";
 import { watchDescriptors } from "./descriptors.ts";
 import { endInTime, endingMsMax } from "./failure.ts";
-import { openKeys } from "./keys.ts";
+import { type Keys, openKeys } from "./keys.ts";
 import { checkLog } from "./log-key.ts";
 import { registerProcessMetrics, registerStoreMetrics, storeGauges } from "./metrics.ts";
 import { type ComposedNodes, composeNodes } from "./nodes.ts";
@@ -66,8 +67,6 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   const log = joinOutages(options.log, now);
   const keys = await openKeys(config, log);
   const certificate = certificateOf(config, startedAtMs);
-  const ownKey = keys.logKey === null ? {} : { logKey: keys.logKey.key };
-  const named = config.directory.enabled ? ownKey : { logKey: "elsewhere" as const };
   const bus = await openConfiguredBus(config, { log });
   const removal = new RemovalTime({ now, uptimeMs: options.uptimeMs ?? (() => performance.now()) });
   const environment = {
@@ -77,7 +76,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     removableMs: () => removal.recordsMs(),
     bus,
     gauge: storeGauges(metrics),
-    ...named,
+    ...logKeyOf(config, keys),
   };
   const closeBus = async (error: unknown) => {
     await bus.close();
@@ -113,19 +112,15 @@ export async function startNodes(config: Config, options: StartOptions): Promise
       loopLagSeconds: sweepers.loopLagSeconds,
       certificate,
     });
+    const drainMs = config.server.drain_timeout;
     const endAll = async (): Promise<void> => {
       descriptors.close();
-      const drainMs = config.server.drain_timeout;
       await endInTime(log, "requests", drain(listeners, composed, drainMs), drainMs + partMsMax);
       await endInTime(log, "bus", bus.close(), partMsMax);
       await endInTime(log, "sweeps", sweepers.stop(), partMsMax);
       await endInTime(log, "stores", stores.close(), endingMsMax);
     };
-    let ended: Promise<void> | null = null;
-    const stop = (): Promise<void> => {
-      ended ??= endAll();
-      return ended;
-    };
+    const stop = once(endAll);
     const [urls, adminUrls] = [listenerUrls(listeners.main), listenerUrls(listeners.admin)];
     return { url: urls[0] ?? "", urls, adminUrls, stores, reloadFile: readAgain, stop };
   } catch (error) {
@@ -135,6 +130,24 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     await stores.close();
     throw error;
   }
+}
+
+/** By which key a store knows its ledger's log: the key of this process, or that the log is kept elsewhere. */
+function logKeyOf(
+  { directory }: Config,
+  { logKey }: Keys,
+): { readonly logKey?: NonNullable<StoreEnvironment["logKey"]> } {
+  if (!directory.enabled) return { logKey: "elsewhere" };
+  return logKey === null ? {} : { logKey: logKey.key };
+}
+
+/** The same promise for each call. */
+function once(work: () => Promise<void>): () => Promise<void> {
+  let begun: Promise<void> | null = null;
+  return () => {
+    begun ??= work();
+    return begun;
+  };
 }
 
 const listenerUrls = (listeners: readonly HttpListener[]) => listeners.map(({ url }) => url);

@@ -77,16 +77,11 @@ export async function createApps(config: Config, parts: AppParts): Promise<Apps>
   ];
   const statusOfMain = statusRoutes({ ...common, routes, servers, withMetrics: !apart });
   main = build([...shown, ...statusOfMain], corsOrigins(config), rulesOfMain(config, nodes));
-  const site =
-    server.app === null
-      ? null
-      : {
-          host: server.app,
-          app: build(await siteRoutes(config), [], {
-            headers: siteHeaders(config),
-            elsewhere: notANode(config),
-          }),
-        };
+  const buildSite = async (host: string): Promise<Site> => {
+    const rules = { headers: siteHeaders(config), elsewhere: notANode(config) };
+    return { host, app: build(await siteRoutes(config), [], rules) };
+  };
+  const site = server.app === null ? null : await buildSite(server.app);
   const statusApart = (operations: readonly Route[]) =>
     statusRoutes({ ...common, routes: operations, withMetrics: true });
   const rulesApart = { acceptsHost: isPrivateHost };
@@ -102,18 +97,16 @@ export async function createApps(config: Config, parts: AppParts): Promise<Apps>
   const ready = async () => Number((await checkProbes(common.probes)).every(({ ok }) => ok));
   metrics.gauge({ name: "ready", help: "1 while everything that /readyz asks answers." }, ready);
   const operator = server.admin_listen.some(isSocket)
-    ? buildOperator(
-        operationRoutes({
-          ...nodes.operated,
-          membership: { ...nodes.operated.membership, now },
-          reload: parts.reload,
-          app: appUrl(config),
-          now,
-          log,
-        }),
-      )
+    ? buildOperator(operationsOf(config, parts))
     : null;
   return { main, admin: hasAdmin ? buildAdmin() : null, operator, site };
+}
+
+/** What changes the running node, for its operator. */
+function operationsOf(config: Config, { nodes, reload, now, log }: AppParts): readonly Route[] {
+  const { operated } = nodes;
+  const membership = { ...operated.membership, now };
+  return operationRoutes({ ...operated, membership, reload, app: appUrl(config), now, log });
 }
 
 function isSocket(address: string): boolean {

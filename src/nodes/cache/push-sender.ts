@@ -138,26 +138,9 @@ export function createSender(parts: SenderParts): Sender {
     if (!node.isClosed && !running.has(name) && running.size < runningMax)
       await runInBackground(name, () => push(node, { mailbox, id }));
   };
-  const sendDue = async (): Promise<void> => {
-    let count = 0;
-    const looked = new Set<Promise<unknown>>();
-    for await (const page of scanRecords(parts.receipts, duePrefix, parts.now)) {
-      count += page.length;
-      for (const [key] of page) {
-        while (looked.size >= lookedMax) await Promise.race(looked);
-        const asked = withDeadline(ring(subscriptionKeyOf(key)), lookMsMax).finally(() =>
-          looked.delete(asked),
-        );
-        looked.add(asked);
-      }
-      await Promise.all(looked);
-      if (node.isClosed) return;
-    }
-    node.due.count = count;
-  };
   let timer: ReturnType<typeof setTimeout> | null = null;
   const lookAgain = async (): Promise<void> => {
-    await sendDue().catch((error: unknown) => {
+    await sendDue(node, ring).catch((error: unknown) => {
       if (!node.isClosed)
         parts.log("warn", "due pushes could not be read; they are read again", { error });
     });
@@ -173,10 +156,10 @@ export function createSender(parts: SenderParts): Sender {
       if (!node.tokens.take(network, 1)) return false;
       const content = encodeRecord({ waypost: confirmation });
       const pushed = { content, topic: "waypost-confirm", through: parts.confirmations, network };
-      void runInBackground(
-        name,
-        async () => void (await postPush(node, subscription, pushed)),
-      ).finally(() => node.tokens.give(network, 1));
+      const confirming = async (): Promise<void> => {
+        await postPush(node, subscription, pushed);
+      };
+      void runInBackground(name, confirming).finally(() => node.tokens.give(network, 1));
       return true;
     },
     close: () => {
@@ -186,6 +169,27 @@ export function createSender(parts: SenderParts): Sender {
       parts.confirmations.close();
     },
   };
+}
+
+/** Rings for every record that is due, a few at once, none of them for longer than `lookMsMax`. */
+async function sendDue(
+  node: SenderNode,
+  ring: (key: SubscriptionKey) => Promise<void>,
+): Promise<void> {
+  let count = 0;
+  const looked = new Set<Promise<unknown>>();
+  for await (const page of scanRecords(node.receipts, duePrefix, node.now)) {
+    count += page.length;
+    for (const [key] of page) {
+      while (looked.size >= lookedMax) await Promise.race(looked);
+      const ringing = ring(subscriptionKeyOf(key));
+      const asked = withDeadline(ringing, lookMsMax).finally(() => looked.delete(asked));
+      looked.add(asked);
+    }
+    await Promise.all(looked);
+    if (node.isClosed) return;
+  }
+  node.due.count = count;
 }
 
 function subscriptionKeyOf(dueKey: string): SubscriptionKey {

@@ -51,7 +51,13 @@ import {
   pathCodes,
   readBinding,
 } from "./parts.ts";
-import { checkForm, checkSubject, gatherFacts, parseRegistrationSubject } from "./register.ts";
+import {
+  checkForm,
+  checkSubject,
+  gatherFacts,
+  parseRegistrationSubject,
+  type RegistrationSubject,
+} from "./register.ts";
 import { documentPath, parseDocumentMember, parseSigner } from "./update.ts";
 
 /** The answer without what every preparation adds. */
@@ -103,13 +109,11 @@ export function prepareRegistrationRoute(parts: DirectoryParts): Route {
       if (isFault(body)) return body;
       const subject = parseRegistrationSubject(body);
       if (isFault(subject)) return subject;
-      const { did, document, pubkey, aliasText } = subject;
-      const misnamed = checkForm(did, settings);
+      const misnamed = checkForm(subject.did, settings);
       if (misnamed !== null) return misnamed;
       const binding = await readBinding(ledger);
-      const accepted = acceptedVersions(settings, binding.proofs);
-      const version = isBound(did, binding) || !accepted.includes("v2") ? "v3" : "v2";
-      if (!accepted.includes(version))
+      const version = proofVersion(subject.did, settings, binding);
+      if (version === null)
         return fault(
           "invalid_request",
           "this Directory accepts no registration proof that it can prepare",
@@ -117,33 +121,61 @@ export function prepareRegistrationRoute(parts: DirectoryParts): Route {
       const facts = await gatherFacts(ledger, subject, call.nowMs);
       const refusal = checkSubject(subject, facts);
       if (refusal !== null) return refusal;
-      const alias = aliasText === null ? null : normalizeAlias(aliasText);
-      // After a deletion the ledger accepts only a proof that expires later than the one before it.
-      const [soonMs, laterMs] = [
-        BigInt(call.nowMs + settings.prepared_life),
-        facts.account.registrationExpiryMs + 1n,
-      ];
-      const endMs = soonMs > laterMs ? soonMs : laterMs;
+      const endMs = proofEndMs(call.nowMs + settings.prepared_life, facts.account);
       const timestamp = renderProofTimestamp(0n, endMs, version);
-      const proof = { did, alias, timestamp, pubkey, docBlob: encodeDidDocument(document) };
-      const prepared = {
-        did,
-        action: "register",
-        nonce_domain: null,
-        payload: registrationMessage(proof, binding) as Uint8Array,
-        proof_version: version,
-        request: {
-          did,
-          ...(alias === null ? {} : { alias }),
-          root_pubkey: body.root_pubkey ?? renderPublicKey(pubkey),
-          did_document: body.did_document,
-          timestamp,
-        },
-        submit: { method: "POST", path: "/register-did" },
-      } as const;
+      const prepared = prepareRegistration({ body, subject, binding, version, timestamp });
       return renderPrepared(prepared, endMs, binding);
     },
   });
+}
+
+/** The oldest version that the Directory accepts for this DID; `null` when it accepts none that it can prepare. */
+function proofVersion(
+  did: Did,
+  settings: DirectoryParts["settings"],
+  binding: Binding,
+): "v2" | "v3" | null {
+  const accepted = acceptedVersions(settings, binding.proofs);
+  const version = isBound(did, binding) || !accepted.includes("v2") ? "v3" : "v2";
+  return accepted.includes(version) ? version : null;
+}
+
+/** After a deletion the ledger accepts only a proof that expires later than the one before it. */
+function proofEndMs(
+  soonMs: number,
+  { registrationExpiryMs }: Pick<Account, "registrationExpiryMs">,
+): bigint {
+  const [soon, later] = [BigInt(soonMs), registrationExpiryMs + 1n];
+  return soon > later ? soon : later;
+}
+
+type Registering = {
+  readonly body: Static<typeof prepareRegistrationBody>;
+  readonly subject: RegistrationSubject;
+  readonly binding: Binding;
+  readonly version: "v2" | "v3";
+  readonly timestamp: string;
+};
+
+function prepareRegistration({ body, subject, binding, version, timestamp }: Registering) {
+  const { did, document, pubkey, aliasText } = subject;
+  const alias = aliasText === null ? null : normalizeAlias(aliasText);
+  const proof = { did, alias, timestamp, pubkey, docBlob: encodeDidDocument(document) };
+  return {
+    did,
+    action: "register",
+    nonce_domain: null,
+    payload: registrationMessage(proof, binding) as Uint8Array,
+    proof_version: version,
+    request: {
+      did,
+      ...(alias === null ? {} : { alias }),
+      root_pubkey: body.root_pubkey ?? renderPublicKey(pubkey),
+      did_document: body.did_document,
+      timestamp,
+    },
+    submit: { method: "POST", path: "/register-did" },
+  } as const;
 }
 
 // ----------------------------------------------------------------------------------------------- updates

@@ -279,7 +279,7 @@ function decodeRegistration(
   );
 }
 
-type RegistrationSubject = {
+export type RegistrationSubject = {
   readonly did: Did;
   readonly document: DidDocument;
   /** As sent; its rules come after those of the document. */

@@ -165,6 +165,16 @@ const changingMax = 1_000;
 /** A document of 16 KiB and its record stay far below this as JSON. */
 const answerBytesMax = 256 * 1024;
 
+/** `key` is a DID, with a space and its home where it is known. */
+function subjectPath(key: string): string {
+  const [did = "", home] = key.split(" ");
+  const path = `/resolve/${encodeURIComponent(did)}`;
+  return home === undefined ? path : `${path}?home=${encodeURIComponent(home)}`;
+}
+
+const policyPath = (scope: string) => (key: string) =>
+  `/delivery-policies/${scope}/${encodeURIComponent(key)}`;
+
 /**
  * A Directory's public endpoints. Its address is the operator's own choice, so the rules for strange
  * destinations don't apply, but redirects and proxies are refused nevertheless.
@@ -189,17 +199,11 @@ export function directoryRecipients(url: string, options: DirectoryOptions = {})
       loadsMax: 256,
       now,
     });
-  const subjectPath = (key: string) => {
-    const [did = "", home] = key.split(" ");
-    return `/resolve/${encodeURIComponent(did)}${home === undefined ? "" : `?home=${encodeURIComponent(home)}`}`;
-  };
   const subjects = memo(
     subjectPath,
     (reply, key) => readSubject(reply, key.split(" ")[0] as Did),
     subjectBytes,
   );
-  const policyPath = (scope: string) => (key: string) =>
-    `/delivery-policies/${scope}/${encodeURIComponent(key)}`;
   const policies = {
     recipient: memo(policyPath("recipients"), readDeliveryPolicy),
     tag: memo(policyPath("tags"), readDeliveryPolicy),

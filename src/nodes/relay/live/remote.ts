@@ -50,7 +50,7 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
   const id = crypto.randomUUID();
   let joinCount = 0;
   /** Deliveries that are not decided yet, and whether a session elsewhere was to get them. */
-  const offered = new Map<string, { readonly bytes: Uint8Array; isFetched: boolean }>();
+  const offered = new Map<string, Offered>();
   const fetches = bus.subscribe(subjects.fetch(id), (name) => {
     const offer = offered.get(decodeUtf8(name) ?? "");
     if (offer === undefined) return withdrawn;
@@ -93,21 +93,10 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
       if (bytes === null || bytes.length > bus.messageBytesMax)
         return { outcome: Promise.resolve("no-session"), withdraw: () => {} };
       const name = crypto.randomUUID();
-      const offer = { bytes, isFetched: false };
+      const offer: Offered = { bytes, isFetched: false };
       offered.set(name, offer);
-      const askPeer = async (): Promise<LiveOutcome> => {
-        const startMs = performance.now();
-        const message = utf8(JSON.stringify({ from: id, name, timeoutMs }));
-        const answered = await bus.request(
-          subjects.offer(envelope.to),
-          message,
-          timeoutMs + answerSlackMs,
-        );
-        if (answered !== "unanswered") return "acknowledged";
-        if (performance.now() - startMs >= timeoutMs) return "silent";
-        return offer.isFetched ? "gone" : "no-session";
-      };
-      return { outcome: askPeer(), withdraw: () => offered.delete(name) };
+      const outcome = offerToPeers(bus, offer, { from: id, name, to: envelope.to, timeoutMs });
+      return { outcome, withdraw: () => offered.delete(name) };
     },
     nextJoinCount: (): number => ++joinCount,
     async join(target: SessionTarget, joinCount: number, msMax: number): Promise<void> {
@@ -125,6 +114,31 @@ export function createRemoteSessions(bus: Bus, local: LocalSessions): RemoteSess
       listening.clear();
     },
   };
+}
+
+/** An envelope that other processes may fetch; `isFetched`: a session elsewhere was to get it. */
+type Offered = { readonly bytes: Uint8Array; isFetched: boolean };
+
+type OfferCall = {
+  readonly from: string;
+  readonly name: string;
+  readonly to: Did;
+  readonly timeoutMs: number;
+};
+
+/** Asks all other processes whether one of their sessions takes the envelope. */
+async function offerToPeers(
+  bus: Bus,
+  offer: Offered,
+  { to, ...call }: OfferCall,
+): Promise<LiveOutcome> {
+  const startMs = performance.now();
+  const message = utf8(JSON.stringify(call));
+  const { timeoutMs } = call;
+  const answered = await bus.request(subjects.offer(to), message, timeoutMs + answerSlackMs);
+  if (answered !== "unanswered") return "acknowledged";
+  if (performance.now() - startMs >= timeoutMs) return "silent";
+  return offer.isFetched ? "gone" : "no-session";
 }
 
 type Offer = { readonly outcome: Promise<LiveOutcome>; readonly withdraw: () => void };
