@@ -7,12 +7,12 @@
  */
 
 import { type Did, isDid } from "../../core/codec/did.ts";
-import { dayMs } from "../../core/codec/time.ts";
+import { isReached, notAhead } from "../base/times.ts";
 import type { GroupRow } from "../groups/bundles.ts";
 import { contentType, groupType, measured, type Source } from "../mail/content.ts";
 import type { StoreChange } from "../mail/message.ts";
 import type { ReadMessage } from "../mail/retrieve.ts";
-import { type ChosenRow, chosenAt, mergeChosen } from "../store/chosen.ts";
+import { type ChosenRow, chosenAt, mergeChosen, presentChoices } from "../store/chosen.ts";
 import { type Body, readRange } from "../store/files.ts";
 import { groupAt } from "../store/group-rows.ts";
 import {
@@ -105,7 +105,9 @@ type Takers = {
 const takers: Takers = {
   p: takePerson,
   b: async ({ table, batch, nowMs }, row) =>
-    isReached(row, nowMs) && (await putProfile(table, batch, row)) ? personChange(row.did) : null,
+    isReached(row.atMs, nowMs) && (await putProfile(table, batch, row))
+      ? personChange(row.did)
+      : null,
   j: async ({ table, batch }, row) => {
     await putPass(table, batch, row);
     return null;
@@ -114,8 +116,8 @@ const takers: Takers = {
   g: async () => null,
   m: takeMessage,
   v: takeDelivery,
-  r: async ({ table, batch }, row) => {
-    await rows.putReaction(table, batch, row);
+  r: async ({ table, batch, nowMs }, row) => {
+    await rows.putReaction(table, batch, { ...row, sentMs: notAhead(row.sentMs, nowMs) });
     return { type: "changed", conversation: row.conversation, id: row.target, what: "state" };
   },
   c: takeRead,
@@ -147,17 +149,14 @@ const personChange = (did: Did): StoreChange => ({
   what: "person",
 });
 
-/** A claim of a time to come would end all that this person says of themselves. */
-const isReached = ({ atMs }: { readonly atMs: number }, nowMs: number): boolean =>
-  atMs <= nowMs + dayMs;
-
 /** What this user changed later stays, and the later claim. */
 async function takePerson(
   { table, batch, nowMs }: Taking,
   { claimed: said, ...rest }: rows.Person,
 ): Promise<StoreChange> {
-  const isSaid = said !== undefined && isReached(said, nowMs);
-  const given: rows.Person = isSaid ? { ...rest, claimed: said } : rest;
+  const isSaid = said !== undefined && isReached(said.atMs, nowMs);
+  const present = presentPerson(rest, nowMs);
+  const given: rows.Person = isSaid ? { ...present, claimed: said } : present;
   const held = await batch.get<rows.Person>(keyOfPerson(table, given.did));
   const { name, isKnown, isBlocked, setMs = 0, claimed } = held ?? given;
   const chosen = setMs > (given.setMs ?? 0) ? { name, isKnown, isBlocked, setMs } : {};
@@ -168,6 +167,15 @@ async function takePerson(
     ...(isClaimLater ? { claimed } : {}),
   });
   return personChange(given.did);
+}
+
+function presentPerson(person: rows.Person, nowMs: number): rows.Person {
+  const { setMs, toldMs } = person;
+  return {
+    ...person,
+    ...(setMs === undefined ? {} : { setMs: notAhead(setMs, nowMs) }),
+    ...(toldMs === undefined ? {} : { toldMs: notAhead(toldMs, nowMs) }),
+  };
 }
 
 async function takeMessage(
@@ -249,9 +257,10 @@ async function takeRemoval(
 
 /** Read marks go by the time of the message that was last: arrivals differ between devices. */
 async function takeRead(
-  { table, batch }: Taking,
-  { id, readAtMs }: rows.ConversationRow,
+  { table, batch, nowMs }: Taking,
+  { id, readAtMs: givenMs }: rows.ConversationRow,
 ): Promise<StoreChange | null> {
+  const readAtMs = notAhead(givenMs, nowMs);
   const place = keyOfConversation(table, id);
   const row = await batch.get<rows.ConversationRow>(place);
   if (row === null || readAtMs === 0) return null;
@@ -277,9 +286,10 @@ async function takeChosen({ table, batch, nowMs }: Taking, given: ChosenRow): Pr
   const held = (await chosenAt(table, id, batch)) ?? { id };
   const group = isDid(id) ? null : await groupAt(table, id, batch);
   const makers = group === null ? [] : [group.state, ...(group.former ?? [])];
-  const { timer, ...choices } = given;
+  const { timer, ...choices } = presentChoices(given, nowMs);
   const isForeign = timer !== undefined && makers.every(({ maker }) => maker !== timer.by);
-  const counting = group !== null && isForeign ? choices : given;
+  const isTaken = timer !== undefined && (group === null || !isForeign);
+  const counting = isTaken ? { ...choices, timer } : choices;
   batch.put(keyOfChosen(table, id), mergeChosen(held, counting, nowMs));
   return { type: "changed", conversation: id, id: null, what: "chosen" };
 }

@@ -4,8 +4,9 @@
  * Source: docs/client.md "A local store", docs/protocol.md ("Content").
  */
 import { type Did, isDid } from "../../core/codec/did.ts";
-import { dayMs, secondMs } from "../../core/codec/time.ts";
+import { secondMs } from "../../core/codec/time.ts";
 import { isRecord } from "../base/shapes.ts";
+import { isReached, notAhead } from "../base/times.ts";
 import { lastsSecondsMax, timerType } from "../mail/content.ts";
 import { essenceOf, jsonIn } from "../mail/message.ts";
 import { groupAt } from "./group-rows.ts";
@@ -79,8 +80,8 @@ export function mergeChosen(held: ChosenRow, given: ChosenRow, nowMs: number): C
     const choice = (b?.atMs ?? -1) > (a?.atMs ?? -1) ? b : a;
     return choice === undefined ? [] : [[name, choice] as const];
   });
-  const isReached = (given.timer?.version ?? 0) * secondMs <= nowMs + aheadMsMax;
-  const timer = isReached ? laterTimer(held.timer, given.timer) : held.timer;
+  const isTimely = isReached((given.timer?.version ?? 0) * secondMs, nowMs);
+  const timer = isTimely ? laterTimer(held.timer, given.timer) : held.timer;
   return {
     id: held.id,
     ...Object.fromEntries(later),
@@ -88,10 +89,17 @@ export function mergeChosen(held: ChosenRow, given: ChosenRow, nowMs: number): C
   };
 }
 
-// -------------------------------------------------------------------------------------------------- how long it lasts
+/** What another device says: a choice of a time far ahead was made just now. */
+export function presentChoices(row: ChosenRow, nowMs: number): ChosenRow {
+  const made = names.flatMap((name) => {
+    const choice = row[name];
+    if (choice === undefined) return [];
+    return [[name, { ...choice, atMs: notAhead(choice.atMs, nowMs) }] as const];
+  });
+  return { ...row, ...Object.fromEntries(made) };
+}
 
-/** A version further ahead counts for nothing: it would end all later choices. */
-const aheadMsMax = dayMs;
+// -------------------------------------------------------------------------------------------------- how long it lasts
 
 /** What a member says of how long messages last. `null` for other content. */
 export function timerIn(
@@ -128,7 +136,7 @@ export async function putTimer(
 ): Promise<boolean> {
   const group = isDid(id) ? null : await groupAt(table, id, batch);
   if (!isDid(id) && group?.state.maker !== given.by) return false;
-  if (given.version * secondMs > nowMs + aheadMsMax) return false;
+  if (!isReached(given.version * secondMs, nowMs)) return false;
   const before: ChosenRow = (await chosenAt(table, id, batch)) ?? { id };
   if (laterTimer(before.timer, given) !== given) return false;
   batch.put(keyOfChosen(table, id), { ...before, timer: given } satisfies ChosenRow);

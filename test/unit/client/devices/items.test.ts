@@ -6,8 +6,13 @@ import { emptyGroup, withChange } from "../../../../src/client/groups/statements
 import { chosenAt } from "../../../../src/client/store/chosen.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
 import { putGroup } from "../../../../src/client/store/group-rows.ts";
-import { keyOfPerson } from "../../../../src/client/store/keys.ts";
-import type { Person } from "../../../../src/client/store/rows.ts";
+import { keyOfConversation, keyOfPerson } from "../../../../src/client/store/keys.ts";
+import {
+  addMessage,
+  type ConversationRow,
+  type MessageRow,
+  type Person,
+} from "../../../../src/client/store/rows.ts";
 import { Table } from "../../../../src/client/store/table.ts";
 import { identityOf } from "../../../support/identity.ts";
 
@@ -51,4 +56,49 @@ test("a timer of a time to come is none, and in a group only that of its admin c
   }
   await say(state.id, 7, bob, version + 1);
   expect(await timerAt(state.id)).toBe(60);
+});
+
+test("whom this user blocks, and what it calls somebody, can be changed after a word from the end of time", async () => {
+  const table = await open();
+  const person = { did: bob, name: "", alias: null, isKnown: true };
+  const blocked = { ...person, isBlocked: true, setMs: last, toldMs: last };
+  await applyItem(table, { is: "p", row: blocked }, nowMs);
+  const unblocked = { ...person, isBlocked: false, setMs: nowMs + 1 };
+  await applyItem(table, { is: "p", row: unblocked }, nowMs);
+  const held = await table.get<Person>(keyOfPerson(table, bob));
+  expect(held).toMatchObject({ isBlocked: false, setMs: nowMs + 1, toldMs: nowMs });
+});
+
+test("drafts and pins can be chosen again after a choice from the end of time", async () => {
+  const table = await open();
+  const draft = { value: "stolen", atMs: last };
+  const isPinned = { value: true, atMs: last };
+  await applyItem(table, { is: "w", row: { id: bob, draft, isPinned } }, nowMs);
+  const later = { value: "mine", atMs: nowMs + 1 };
+  await applyItem(table, { is: "w", row: { id: bob, draft: later } }, nowMs);
+  const pinnedNow = { value: true, atMs: nowMs };
+  expect(await chosenAt(table, bob)).toEqual({ id: bob, draft: later, isPinned: pinnedNow });
+});
+
+test("a conversation that was read to the end of time is read to now", async () => {
+  const table = await open();
+  const row: MessageRow = {
+    ...{ conversation: bob, isOwn: false, id: "a", from: bob, verified: true, trust: "proven" },
+    ...{
+      name: "",
+      mediaType: "text/plain",
+      sizeBytes: 1,
+      replyTo: null,
+      group: null,
+      target: null,
+    },
+    ...{ wantsReceipt: false, messageIds: ["a"], sentMs: nowMs, arrivedMs: nowMs, reaction: null },
+    ...{ distrusted: null, digest: "a", body: { is: "inline", base64: "" }, to: [] },
+  };
+  await table.change((batch) => addMessage(table, batch, row));
+  const read = { readMs: last, readAtMs: last, at: last, arrivedMs: last };
+  const given: ConversationRow = { id: bob, unread: 0, last: null, ...read };
+  await applyItem(table, { is: "c", row: given }, nowMs);
+  const held = await table.get<ConversationRow>(keyOfConversation(table, bob));
+  expect(held).toMatchObject({ unread: 0, readAtMs: nowMs });
 });
