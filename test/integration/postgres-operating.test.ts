@@ -4,6 +4,7 @@
  * all processes end with the same; and while the database is away nothing is half done.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { signEd25519 } from "../../src/client/keys/crypto.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
@@ -21,6 +22,10 @@ import { waiting } from "../support/people.ts";
 import { type PostgresServer, postgresAbsence, startPostgres } from "../support/postgres.ts";
 import { until } from "../support/wait.ts";
 
+/** The tables lie on it, so that it is full before the disk of the server's log. */
+const disk = mkdtempSync("/tmp/waypost-disk-");
+const mount = ["mount", "-t", "tmpfs", "-o", "size=40m,mode=0777", "tmpfs", disk];
+const isSmall = process.platform === "linux" && Bun.spawnSync(mount).success;
 const absence = postgresAbsence() ?? natsAbsence();
 if (absence !== null) console.log(`SKIPPED: ${absence}`);
 const folder = scratchFolder();
@@ -53,6 +58,12 @@ beforeAll(async () => {
     startPostgres(["fsync=on", "max_connections=40", "shared_buffers=64MB"]),
     startNats(),
   ]);
+  if (isSmall) {
+    const space = join(disk, "space");
+    Bun.spawnSync(["install", "-d", "-m", "700", "-o", "postgres", space]);
+    await server.sql(`create tablespace small location '${space}'`);
+    await server.sql("alter role waypost set default_tablespace = small");
+  }
   await postgresPlugin.migrate?.(optionsOf(postgresPlugin, storeOptions()));
   nodes = await Promise.all(urls.map((_, n) => startTestNodes(inputOf(n))));
   operator = await Waypost.open({ url: urls[0] ?? "", keys: memoryKeys(), waiting });
@@ -66,6 +77,8 @@ afterAll(async () => {
   await operator?.close();
   await Promise.all(nodes.map((one) => one.stop()));
   await Promise.all([server?.end(), nats?.end()]);
+  if (isSmall) Bun.spawnSync(["umount", "-l", disk]);
+  rmSync(disk, { recursive: true, force: true });
   folder.remove();
 });
 
@@ -213,4 +226,38 @@ describe.skipIf(absence !== null)("what an operator decides at one of several pr
     await until(async () => (await ask(0, "maintenance", maintenance(false))).status === 200);
     expect(await untilAgreed(() => true)).toEqual(before);
   }, 90_000);
+
+  test.skipIf(!isSmall)(
+    "is refused as storage_full on a disk without room, and nothing is half done",
+    async () => {
+      const before = await shownAt(0);
+      const ballast = join(disk, "ballast");
+      expect(() => writeFileSync(ballast, new Uint8Array(128 * 2 ** 20))).toThrow();
+      const answers: Answer[] = [];
+      const added: string[] = [];
+      // Pages that are begun take a few more.
+      for (let n = 0; answers.at(-1)?.status !== 507; n++) {
+        const subject = `2001:db8:${(n + 1).toString(16)}::/64`;
+        const add = [{ subject, sender_only: false, reason: "x".repeat(200) }];
+        answers.push(await ask(0, "blocks", { add, remove: [] }));
+        if (answers.at(-1)?.status === 200) added.push(subject);
+      }
+      expect(answers.at(-1)?.json["code"]).toBe("storage_full");
+      const notice = await ask(1, "notice", { notice: await signed("full", Date.now() + 60_000) });
+      const closed = await ask(1, "maintenance", maintenance(true));
+      for (const { status, json } of [notice, closed])
+        expect([status, json["code"]]).toEqual(
+          status === 200 ? [200, undefined] : [507, "storage_full"],
+        );
+      rmSync(ballast);
+      await until(async () => (await ask(0, "maintenance", maintenance(false))).status === 200);
+      expect(await untilAgreed(({ isClosed }) => isClosed === false)).toEqual({
+        ...before,
+        isClosed: false,
+        notice: notice.status === 200 ? "full" : before["notice"],
+        blocks: [...(before["blocks"] as string[]), ...added].sort(),
+      });
+    },
+    90_000,
+  );
 });
