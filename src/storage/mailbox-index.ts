@@ -151,8 +151,7 @@ export class MailboxIndex {
     // Its slot is free when its time comes: it still lies in the heap.
     if (before !== none) this.drop(before);
     this.lastArrival = nextArrival(this.lastArrival, storedAtMs);
-    const admitted = { ...entry, labels: decided };
-    return { kind: "stored", slot: this.enter(admitted, words, known) };
+    return { kind: "stored", slot: this.enter(entry, decided, words, known) };
   }
 
   /**
@@ -208,9 +207,15 @@ export class MailboxIndex {
     };
   }
 
-  private enter(entry: MailboxEntry, words: IdWords, known: number | undefined): number {
+  /** `labels`: those of the entry and of its place. `known`: the number of the recipient. */
+  private enter(
+    entry: MailboxEntry,
+    labels: readonly string[],
+    words: IdWords,
+    known: number | undefined,
+  ): number {
     const { rows, texts } = this;
-    const { chunk, labels, headerPreview } = entry;
+    const { chunk, headerPreview } = entry;
     const slot = rows.add(texts.add(entry.recipient, known), words);
     rows.digest.set(wordsOf(entry.digest), 4 * slot);
     rows.status[slot] = held;

@@ -249,7 +249,15 @@ export class RowTable {
   }
 
   private matches(slot: number, recipient: number, words: IdWords): boolean {
-    return this.recipient[slot] === recipient && isSameId(this.words(slot), words);
+    const { id } = this;
+    const at = slot * 4;
+    return (
+      this.recipient[slot] === recipient &&
+      id[at] === words[0] &&
+      id[at + 1] === words[1] &&
+      id[at + 2] === words[2] &&
+      id[at + 3] === words[3]
+    );
   }
 
   private bucketAt(slot: number): number {

@@ -63,11 +63,13 @@ export function parseDuration(text: string): number | null {
     isoDurationForm.test(text) && !text.endsWith("T")
       ? text.replace(/[PT]/g, "").toLowerCase()
       : text;
+  const found = shortForm.exec(short);
   let ms = 0;
-  for (const [i, part] of (shortForm.exec(short) ?? []).slice(1).entries()) {
+  for (let i = 0; i < units.length; i++) {
+    const part = found?.[i + 1];
     if (part === undefined) continue;
     if (Number(part) === 0) return null;
-    ms += Number(part) * (units[i] as number);
+    ms += Number(part) * units[i]!;
   }
   return ms >= durationMsMin && ms <= durationMsMax ? ms : null;
 }
@@ -75,13 +77,9 @@ export function parseDuration(text: string): number | null {
 /** ISO-8601 in hours, minutes and seconds: `PT24H`, `PT1H30M`, `PT45S`; a fraction of a second is cut off. */
 export function renderDuration(ms: number): string {
   const seconds = Math.floor(ms / secondMs);
-  const parts = {
-    H: Math.floor(seconds / 3600),
-    M: Math.floor(seconds / 60) % 60,
-    S: seconds % 60,
-  };
-  const text = Object.entries(parts).flatMap(([unit, count]) =>
-    count > 0 ? [`${count}${unit}`] : [],
-  );
-  return `PT${text.join("") || "0S"}`;
+  const hours = counted(Math.floor(seconds / 3600), "H");
+  const minutes = counted(Math.floor(seconds / 60) % 60, "M");
+  return `PT${hours + minutes + counted(seconds % 60, "S") || "0S"}`;
 }
+
+const counted = (count: number, unit: string): string => (count > 0 ? `${count}${unit}` : "");

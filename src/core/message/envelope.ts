@@ -181,14 +181,17 @@ const groups = [
 ] as const;
 const headerNames = [...groups[0].marks, ...groups[0].others];
 
+/** Two names of one member. */
+const alternates = [
+  ["to", "recipient"],
+  ["timestamp", "created_at"],
+] as const;
+
 /** The rules between members. */
 function brokenRules(members: EnvelopeMembers, payloadBytes: number | null): InputError[] {
   const errors: InputError[] = [];
   const addError = (name: string, message: string) => errors.push({ pointer: `/${name}`, message });
-  for (const [name, alternate] of [
-    ["to", "recipient"],
-    ["timestamp", "created_at"],
-  ] as const) {
+  for (const [name, alternate] of alternates) {
     if (members[name] === undefined && members[alternate] === undefined)
       addError(name, "is missing");
     if (members[name] !== undefined && members[alternate] !== undefined)

@@ -48,20 +48,30 @@ export function decidePolicy(facts: PolicyFacts): EffectivePolicy | Fault {
     return fault("policy_denied", "the recipient's policies do not accept this tag");
   const tagPolicy = isTagListed(facts.links, facts.tag) ? facts.tagPolicy : null;
   const policies = [facts.recipientPolicy, tagPolicy].filter((policy) => policy !== null);
+  const allowedRelays = facts.personaPolicies
+    .map((persona) => persona.allowedRelays)
+    .filter((list) => list.length > 0);
+  if (policies.length === 0) return { ...withoutPolicy, allowedRelays };
   const least = (value: (policy: DeliveryPolicy) => number) => Math.min(...policies.map(value));
   return {
-    ttlMs: policies.length === 0 ? null : least((policy) => ttlMsOf(policy, facts.blockTimeMs)),
-    messageBytesMax: policies.length === 0 ? null : least((policy) => policy.maxMessageBytes),
+    ttlMs: least((policy) => ttlMsOf(policy, facts.blockTimeMs)),
+    messageBytesMax: least((policy) => policy.maxMessageBytes),
     cacheEligible: policies.every((policy) => policy.cacheEligible),
-    replication: policies.length === 0 ? 1 : least((policy) => policy.replication ?? 1),
-    headerPreviewBytes:
-      policies.length === 0 ? 0 : least((policy) => policy.encryptedHeaderPreviewBytes ?? 0),
+    replication: least((policy) => policy.replication ?? 1),
+    headerPreviewBytes: least((policy) => policy.encryptedHeaderPreviewBytes ?? 0),
     expiration: leastKept(policies),
-    allowedRelays: facts.personaPolicies
-      .map((persona) => persona.allowedRelays)
-      .filter((list) => list.length > 0),
+    allowedRelays,
   };
 }
+
+const withoutPolicy: Omit<EffectivePolicy, "allowedRelays"> = {
+  ttlMs: null,
+  messageBytesMax: null,
+  cacheEligible: true,
+  replication: 1,
+  headerPreviewBytes: 0,
+  expiration: "DeleteOnExpiry",
+};
 
 /** Whether the recipient lists the policy of this tag. */
 export function isTagListed(links: DeliveryPolicyLinks | null, tag: string | null): boolean {

@@ -388,22 +388,22 @@ function render(
 
 /** A long answer goes out as the client reads it; when clients keep too much waiting, 503. */
 async function boundLength(exchange: Exchange, answer: Answer): Promise<Result> {
-  const { http, plan, requestId, network: client } = exchange;
-  const { jsonParts, body, ...rest } = answer;
+  const { jsonParts, body } = answer;
   const bytes =
     body?.content instanceof Uint8Array ? (body.content as Uint8Array<ArrayBuffer>) : null;
   const isLong = bytes !== null && bytes.length > shortAnswerBytesMax;
   const parts = jsonParts ?? (isLong ? { bytes: bytes.length, parts: [bytes] } : null);
   if (parts === null || exchange.method === "HEAD") return answer;
+  const { http, plan, requestId, network: client } = exchange;
   const content = await streamParts(parts, {
     budget: http.capacity.answerBytes,
     client,
     deadlineMs: http.settings.body_deadline,
   }).catch((error: unknown) => faultOf(http.log, error, { requestId, route: plan.route }));
   if (content === null) return refuseLate(exchange, "bytes");
-  return isFault(content)
-    ? content
-    : { ...rest, body: { contentType: body?.contentType ?? "application/json", content } };
+  if (isFault(content)) return content;
+  const { jsonParts: _, ...rest } = answer;
+  return { ...rest, body: { contentType: body?.contentType ?? "application/json", content } };
 }
 
 // --------------------------------------------------------------------------------------- log and metrics

@@ -77,7 +77,7 @@ export function writeBody(bytes: Uint8Array, { words, preview, envelope }: Store
   view.setUint8(checksumBytes, recordVersion);
   view.setUint16(checksumBytes + 2, preview.length);
   view.setUint32(checksumBytes + 4, envelope.length);
-  for (const [n, word] of words.entries()) view.setUint32(checksumBytes + 8 + 4 * n, word);
+  for (let n = 0; n < 4; n++) view.setUint32(checksumBytes + 8 + 4 * n, words[n]!);
   bytes.set(preview, headerBytes);
   bytes.set(envelope, headerBytes + preview.length);
   view.setBigUint64(0, Bun.hash.xxHash3(bytes.subarray(checksumBytes)));
