@@ -1,21 +1,13 @@
 /**
  * Measures the hot paths, each beside its references, and compares the ratios with `baseline.json`: exit code 1 when
- * one has fallen. `--json` prints the report, `--out <file>` writes it, `--short` takes a tenth of the time, for CI;
+ * one has fallen. `--json` prints the report, `--out <file>` writes it, `--short` takes a third of the time, for CI;
  * `--only <text>` measures the paths whose names hold the text, `--baseline <file>` compares with another file.
  * How to read the numbers: `bench/README.md`.
  */
+import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { measure } from "mitata";
-import { type Contender, type HotPath, hotPaths } from "./hotpath.ts";
 import { report, round } from "./report.ts";
-
-type Reference = { readonly name: string; readonly nsPerRun: number; readonly ratio: number };
-type Result = {
-  readonly name: string;
-  readonly bytes: number;
-  readonly ours: { readonly name: string; readonly nsPerRun: number };
-  readonly references: readonly Reference[];
-};
+import { median, type Result } from "./turns.ts";
 
 const { values: flags } = parseArgs({
   options: {
@@ -26,38 +18,29 @@ const { values: flags } = parseArgs({
     baseline: { type: "string" },
   },
 });
-/** CPU time of one sample series. Series of a pair alternate, so that a noisy moment hits both. */
-const seriesNs = flags.short ? 4e7 : 4e8;
-const rounds = 3;
+const processes = flags.short ? 3 : 5;
+const turns = flags.short ? 101 : 301;
 
-/**
- * The fastest sample of all rounds, in nanoseconds, for each contender. A median of megabyte texts shows how often
- * the collector ran between two samples: it moved by a factor of four from run to run.
- */
-async function fastest(contenders: readonly Contender[]): Promise<number[]> {
-  const best = contenders.map(() => Number.POSITIVE_INFINITY);
-  for (let round = 0; round < rounds; round++) {
-    for (const [i, contender] of contenders.entries()) {
-      const stats = await measure(contender.run, { min_cpu_time: seriesNs, inner_gc: false });
-      best[i] = Math.min(best[i] as number, stats.min);
-    }
-  }
-  return best;
+async function measureOnce(): Promise<Result[]> {
+  const args = [join(import.meta.dir, "turns.ts"), String(turns), flags.only];
+  const child = Bun.spawn([process.execPath, ...args], { stdout: "pipe", stderr: "inherit" });
+  const results = (await new Response(child.stdout).json()) as Result[];
+  if ((await child.exited) !== 0) throw new Error("bench/turns.ts failed");
+  return results;
 }
 
-async function measurePath(path: HotPath): Promise<Result> {
-  const [ours, ...others] = await fastest([path.ours, ...path.references]);
-  const oursNs = ours as number;
-  const references = path.references.map((reference, i) => {
-    const nsPerRun = others[i] as number;
-    return { name: reference.name, nsPerRun, ratio: nsPerRun / oursNs };
+/** Each ratio is the median of those of all processes. */
+function medianOf(all: readonly Result[][]): Result[] {
+  return all[0]!.map((first, path) => {
+    const times = all.map((results) => results[path]!);
+    const ours = { ...first.ours, nsPerRun: median(times.map((one) => one.ours.nsPerRun)) };
+    const references = first.references.map(({ name }, i) => {
+      const found = times.map((one) => one.references[i]!);
+      const ratio = median(found.map((one) => one.ratio));
+      return { name, nsPerRun: median(found.map((one) => one.nsPerRun)), ratio };
+    });
+    return { ...first, ours, references };
   });
-  return {
-    name: path.name,
-    bytes: path.bytes,
-    ours: { name: path.ours.name, nsPerRun: oursNs },
-    references,
-  };
 }
 
 function renderNs(ns: number): string {
@@ -78,12 +61,10 @@ function print(result: Result): void {
   }
 }
 
-const results: Result[] = [];
-for (const path of hotPaths().filter(({ name }) => name.includes(flags.only))) {
-  const result = await measurePath(path);
-  results.push(result);
-  if (!flags.json) print(result);
-}
+const measured: Result[][] = [];
+while (measured.length < processes) measured.push(await measureOnce());
+const results = medianOf(measured);
+if (!flags.json) results.forEach(print);
 const ratios = Object.fromEntries(
   results.flatMap(({ name, references }) =>
     references.map((one) => [`${name} / ${one.name}`, one.ratio]),

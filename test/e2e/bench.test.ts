@@ -7,21 +7,26 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type CellsOptions, cellsDefaults, simulate } from "../../bench/cells.ts";
-import { findFallen, keptShare } from "../../bench/report.ts";
+import { findFallen, keptShares } from "../../bench/report.ts";
 
 describe("findFallen", () => {
   const baseline = { store: 0.4, decode: 0.8 };
 
-  test("a ratio may be a quarter below its baseline, and no more", () => {
-    expect(findFallen({ store: 0.4 * keptShare, decode: 2 }, baseline)).toEqual([]);
-    expect(findFallen({ store: 0.29, decode: 0.8 }, baseline)).toEqual([
+  test("a ratio may be a tenth below its baseline, or a quarter elsewhere, and no more", () => {
+    const { same, other } = keptShares;
+    expect(findFallen({ store: 0.4 * other, decode: 2 }, baseline, other)).toEqual([]);
+    expect(findFallen({ store: 0.4 * same, decode: 2 }, baseline, same)).toEqual([]);
+    expect(findFallen({ store: 0.29, decode: 0.8 }, baseline, other)).toEqual([
       "store: 0.29, and the baseline is 0.4",
+    ]);
+    expect(findFallen({ store: 0.355, decode: 0.8 }, baseline, same)).toEqual([
+      "store: 0.355, and the baseline is 0.4",
     ]);
   });
 
   test("what was not measured, and what has no baseline, is named", () => {
-    expect(findFallen({ decode: 0.8 }, baseline)).toEqual(["store: not measured"]);
-    expect(findFallen({ store: 0.4, decode: 0.8, other: 1 }, baseline)).toEqual([
+    expect(findFallen({ decode: 0.8 }, baseline, 0.75)).toEqual(["store: not measured"]);
+    expect(findFallen({ store: 0.4, decode: 0.8, other: 1 }, baseline, 0.75)).toEqual([
       "other: no baseline",
     ]);
   });

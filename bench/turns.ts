@@ -1,0 +1,88 @@
+/**
+ * Measures the hot paths once, in a process of its own: prints a JSON list of results. `bench/run.ts` takes the median of
+ * several processes, because the runtime does not compile the same code alike in each.
+ * Usage: `bun bench/turns.ts <turns> [text in the names of the paths]`.
+ */
+import { type Contender, type HotPath, hotPaths } from "./hotpath.ts";
+
+export type Reference = {
+  readonly name: string;
+  readonly nsPerRun: number;
+  readonly ratio: number;
+};
+export type Result = {
+  readonly name: string;
+  readonly bytes: number;
+  readonly ours: { readonly name: string; readonly nsPerRun: number };
+  readonly references: readonly Reference[];
+};
+
+/** Processor time of one turn, in microseconds. */
+const turnMicros = 1_000;
+/** A contender is warm when it has not become faster for so many windows of so long. */
+const warmMicros = 30_000;
+const warmWindows = 3;
+const warmWindowsMax = 20;
+
+/** Processor time of so many runs, in microseconds. That of a single thread is known to some milliseconds only. */
+function microsOf(run: () => unknown, runs: number): number {
+  const before = process.cpuUsage();
+  for (let i = 0; i < runs; i++) run();
+  const { user, system } = process.cpuUsage(before);
+  return user + system;
+}
+
+/** Warms a contender, and finds how many runs fill a turn. */
+function runsOfTurn({ run }: Contender): number {
+  let [runs, best, since] = [1, Number.POSITIVE_INFINITY, 0];
+  for (let window = 0; window < warmWindowsMax && since < warmWindows; ) {
+    const micros = microsOf(run, runs);
+    if (micros < warmMicros) {
+      runs *= 2;
+      continue;
+    }
+    since = micros / runs < best * 0.95 ? 0 : since + 1;
+    best = Math.min(best, micros / runs);
+    window++;
+  }
+  return Math.max(1, Math.round(turnMicros / best));
+}
+
+/**
+ * Nanoseconds of a run in each turn, for each contender. They take turns of a millisecond, so that whatever else the
+ * machine does hits all of them.
+ */
+function inTurns(contenders: readonly Contender[], turns: number): number[][] {
+  const runs = contenders.map(runsOfTurn);
+  const times: number[][] = contenders.map(() => []);
+  for (let turn = 0; turn < turns; turn++) {
+    for (const [i, { run }] of contenders.entries())
+      times[i]!.push((microsOf(run, runs[i]!) * 1e3) / runs[i]!);
+  }
+  return times;
+}
+
+export function median(values: readonly number[]): number {
+  return values.toSorted((a, b) => a - b)[values.length >> 1]!;
+}
+
+/** A ratio is the median of those of all turns: a turn is long when the collector ran within it. */
+function measurePath(path: HotPath, turns: number): Result {
+  const [ours, ...others] = inTurns([path.ours, ...path.references], turns);
+  const references = path.references.map(({ name }, i) => {
+    const ratios = others[i]!.map((ns, turn) => ns / ours![turn]!);
+    return { name, nsPerRun: median(others[i]!), ratio: median(ratios) };
+  });
+  return {
+    name: path.name,
+    bytes: path.bytes,
+    ours: { name: path.ours.name, nsPerRun: median(ours!) },
+    references,
+  };
+}
+
+if (import.meta.main) {
+  const [turns = "101", only = ""] = process.argv.slice(2);
+  const paths = hotPaths().filter(({ name }) => name.includes(only));
+  console.log(JSON.stringify(paths.map((path) => measurePath(path, Number(turns)))));
+}
