@@ -1,15 +1,16 @@
 /**
  * The driver in the virtual world: whatever nodes, connections and the process do, every call that was answered ends
- * once and truthfully. Here 29 schedules of 100 calls and one of 1,000, and 79 with `WAYPOST_TEST_WHOLE=1`;
+ * once and truthfully. Here 14 schedules of 100 calls and one of 1,000, and 79 with `WAYPOST_TEST_WHOLE=1`;
  * `bun run chain:virtual 100000 1000` runs as many as wanted, a second of a processor for 400 calls. A seed that finds something is kept in `kept`.
  */
 import { describe, expect, test } from "bun:test";
+import { times } from "../support/whole.ts";
 import { firstFaultKinds, runSchedule, type ScheduleOptions } from "./virtual-schedule.ts";
 import { isClean } from "./virtual-verdict.ts";
 
 /** 64 blocks. */
 const lifeMs = 384_000;
-const groups = process.env["WAYPOST_TEST_WHOLE"] === "1" ? 16 : 6;
+const groups = times(3, 16);
 const groupSize = 5;
 
 async function findings(seeds: readonly number[], options: ScheduleOptions): Promise<string[]> {
@@ -37,14 +38,14 @@ describe("no call is lost, doubled, falsely ended or stuck", () => {
   );
 
   test("where a minority builds a fork of its own, which is dropped when it rejoins", async () => {
-    const seeds = Array.from({ length: 20 }, (_, n) => 500 + n);
+    const seeds = Array.from({ length: times(10, 20) }, (_, n) => 500 + n);
     expect(
       await findings(seeds, { calls: 40, faults: ["partition", "kill"], endpoints: 2 }),
     ).toEqual([]);
   });
 
   test("where all nodes stop for a new runtime", async () => {
-    const seeds = Array.from({ length: 10 }, (_, n) => 600 + n);
+    const seeds = Array.from({ length: times(5, 10) }, (_, n) => 600 + n);
     expect(await findings(seeds, { calls: 40, faults: ["slow upgrade", "kill", "down"] })).toEqual(
       [],
     );

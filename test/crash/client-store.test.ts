@@ -13,8 +13,9 @@ import { memoryStore } from "../../src/client/store/driver.ts";
 import { cachesOf } from "../../src/client/trust/caches.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
+import { times } from "../support/whole.ts";
 
-const kills = Number(process.env["WAYPOST_TEST_KILLS"] ?? 12);
+const kills = Number(process.env["WAYPOST_TEST_KILLS"] ?? times(6, 12));
 const base = mkdtempSync(join(tmpdir(), "waypost-store-"));
 const one = join(base, "one");
 let nodes: TestNodes;

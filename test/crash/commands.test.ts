@@ -14,9 +14,9 @@ import { keptPlan } from "../../src/client/mail/send.ts";
 import { executable } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { plan } from "../support/send-plan.ts";
+import { times } from "../support/whole.ts";
 
-const isWhole = process.env["WAYPOST_TEST_WHOLE"] === "1";
-const kills = Number(process.env["WAYPOST_TEST_KILLS"] ?? (isWhole ? 6 : 3));
+const kills = Number(process.env["WAYPOST_TEST_KILLS"] ?? times(3, 6));
 const base = mkdtempSync(join(tmpdir(), "waypost-commands-"));
 const main = await executable();
 let nodes: TestNodes;

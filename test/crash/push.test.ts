@@ -10,8 +10,9 @@ import { Waypost } from "../../src/client/waypost.ts";
 import { freePort } from "../support/executable.ts";
 import { startPushService } from "../support/push-service.ts";
 import { scratchPaths } from "../support/scratch.ts";
+import { times } from "../support/whole.ts";
 
-const rounds = Number(process.env["WAYPOST_TEST_KILLS"] ?? 8);
+const rounds = Number(process.env["WAYPOST_TEST_KILLS"] ?? times(4, 8));
 const pathOf = scratchPaths("push-crash");
 const service = await startPushService();
 afterAll(() => service.stop());

@@ -7,9 +7,10 @@ import { afterAll, describe, expect, test } from "bun:test";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { times } from "../support/whole.ts";
 import { findings, killedWriter, openStore, Said } from "./store-rig.ts";
 
-const kills = 30;
+const kills = times(15, 30);
 const base = mkdtempSync(join(tmpdir(), "waypost-crash-"));
 afterAll(() => rmSync(base, { recursive: true, force: true }));
 

@@ -5,6 +5,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { memoryKeys, memoryStore, Waypost } from "../../src/client/package.ts";
 import type { TestNodes } from "../support/nodes.ts";
+import { times } from "../support/whole.ts";
 import { didOf, personAt, welcome } from "./app-page.ts";
 import { appPlace } from "./app-place.ts";
 import { startWebKit, webkitLacks } from "./webkit.ts";
@@ -34,7 +35,7 @@ afterAll(async () => {
 });
 
 /** Of each kind two at least: with words under way, with a draft, with neither. */
-const reloads = process.env["WAYPOST_TEST_WHOLE"] === "1" ? 20 : 6;
+const reloads = times(6, 20);
 /** So many messages are on their way to the page: a machine that is busy falls behind no further. */
 const underWayMax = 8;
 /** Own messages are written before each fourth one. */

@@ -16,9 +16,10 @@ import { DeviceMail, plainSpeech } from "../support/device-mail.ts";
 import { identityOf } from "../support/identity.ts";
 import { syncOf } from "../support/own-store.ts";
 import { pause } from "../support/wait.ts";
+import { times } from "../support/whole.ts";
 
 const dids = ["phone", "laptop", "tablet"].map((name) => identityOf(name).did);
-const [seeds, steps] = [12, 60];
+const [seeds, steps] = [times(6, 12), 60];
 
 async function copyOf(driver: StoreDriver): Promise<StoreDriver> {
   const copy = memoryStore();

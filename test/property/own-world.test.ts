@@ -7,8 +7,9 @@ import { expect, test } from "bun:test";
 import { type GroupState, joinStates, type Statement } from "../../src/client/groups/statements.ts";
 import { alice, type Rules, realRules } from "../model/own-facts.ts";
 import { runSchedule } from "../model/own-world.ts";
+import { times } from "../support/whole.ts";
 
-const schedules = 300;
+const schedules = times(120, 300);
 
 test(`${schedules} schedules end with one state everywhere, and without the thief`, () => {
   const wrong: string[] = [];
