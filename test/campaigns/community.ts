@@ -211,9 +211,10 @@ async function changeAlias(member: Member, alias: string): Promise<void> {
   const first = await add(alias, 0n);
   findings.expect(first.status === 202, `an alias is refused: ${first.body}`);
   await people.settled(`the alias ${alias}`, async () => {
-    const found = (await operate("members", { search: alias, after: null }))["members"];
-    return Array.isArray(found) && found.length > 0;
+    const { status } = await member.home.ask({ path: `/aliases/${alias}` });
+    return status === 200;
   });
+  findings.expect((await operate("member", { member: alias }))["did"] === did, `${alias} is lost`);
   const second = await add(`${alias}-again`, 1n);
   findings.expect(second.status === 429, `a second alias within a month: ${second.body}`);
 }
