@@ -37,7 +37,9 @@ export {
 export type { GroupFacts } from "./store/group-rows.ts";
 export type { Group, Groups } from "./store/groups.ts";
 export type { Profile } from "./store/profiles.ts";
+export type { ReportOptions } from "./store/reporting.ts";
 export type { DeliveryState, Person, StoredMessage } from "./store/rows.ts";
 export type { Conversation, LocalStore } from "./store/store.ts";
 export type { Fingerprint } from "./trust/fingerprint.ts";
+export type { Operator } from "./trust/operator.ts";
 export { Waypost } from "./waypost.ts";

@@ -28,7 +28,7 @@ import { Outbox } from "./store/outbox.ts";
 import { OwnStore } from "./store/own-store.ts";
 import { Passes } from "./store/passes.ts";
 import { type PollResult, Receiver } from "./store/receiver.ts";
-import { reportOf } from "./store/reporting.ts";
+import { type ReportOptions, reportOf } from "./store/reporting.ts";
 import type { StoredMessage } from "./store/rows.ts";
 import { Sending } from "./store/sending.ts";
 import { LocalStore, removeOldestFile } from "./store/store.ts";
@@ -253,9 +253,14 @@ export class StoreSession {
     return this.#sending.send([to], content, options);
   }
 
-  async report(messages: readonly StoredMessage[], reason: string): Promise<Sent> {
+  async report(
+    messages: readonly StoredMessage[],
+    reason: string,
+    agreed: ReportOptions,
+  ): Promise<Sent> {
     const { table, identity } = this.#own;
-    const { to, content, options } = await reportOf(identity.client, table, { messages, reason });
+    const asked = { ...agreed, messages, reason };
+    const { to, content, options } = await reportOf(identity.client, table, asked);
     return (await this.send(to, content, options))[0] as Sent;
   }
 

@@ -39,11 +39,13 @@ import type { StoreDriver } from "./store/driver.ts";
 import type { Groups } from "./store/groups.ts";
 import { Passing } from "./store/passing.ts";
 import type { PollResult, Receiver } from "./store/receiver.ts";
+import type { ReportOptions } from "./store/reporting.ts";
 import type { StoredMessage } from "./store/rows.ts";
 import type { LocalStore } from "./store/store.ts";
 import type { UnkeptLoops } from "./store/unkept.ts";
 import { type Client, connect } from "./trust/client.ts";
 import type { Fingerprint } from "./trust/fingerprint.ts";
+import type { Operator } from "./trust/operator.ts";
 import { Upkeep } from "./upkeep.ts";
 
 export class Waypost {
@@ -276,10 +278,22 @@ export class Waypost {
 
   /**
    * Shows the operator of the Directory chosen messages of others, with what proves who wrote them, sealed to the identity
-   * that its node names; `reason` in own words. Waits in the outbox like any message. Throws `no_operator`.
+   * that its node names; `reason` in own words. Waits in the outbox like any message. Throws `no_operator`,
+   * `operator_reported` where that is an author of the messages, and `identity_changed` where the node named another one
+   * before: then show `operator`, and call again with whom the user has agreed to.
    */
-  async report(messages: readonly StoredMessage[], reason = ""): Promise<Sent> {
-    return this.#stored().report(messages, reason);
+  async report(
+    messages: readonly StoredMessage[],
+    reason = "",
+    options: ReportOptions = {},
+  ): Promise<Sent> {
+    checkNames(options, { operator: true });
+    return this.#stored().report(messages, reason, options);
+  }
+
+  /** Whom reports go to, and whom the node named before, where that was somebody else; `null` where it names no one. */
+  async operator(): Promise<Operator | null> {
+    return (await import("./trust/operator.ts")).operatorAt(this.client);
   }
 
   /** Says for a moment that this user writes to a person or a group, who must be known. Call it at each key. */

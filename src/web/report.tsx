@@ -1,7 +1,7 @@
 /** Reporting: which messages of somebody the operator of this server gets to see, and whom they can ask. */
 import { useEffect, useState } from "preact/hooks";
 import { about } from "../client/net/about.ts";
-import type { StoredMessage } from "../client/package.ts";
+import type { Operator as NamedOperator, StoredMessage } from "../client/package.ts";
 import { Check, Dialog, Form, Input, useStored } from "./parts.tsx";
 import { summaryOf } from "./people.tsx";
 import { me, toast } from "./session.ts";
@@ -9,7 +9,8 @@ import { timeOf } from "./text.ts";
 import { t } from "./words/language.ts";
 
 type Operator = {
-  readonly did: string | null;
+  /** Whom reports go to, and whom the server named before, where that was somebody else. */
+  readonly named: NamedOperator | null;
   readonly contact: string | null;
   readonly rules: string | null;
 };
@@ -18,9 +19,10 @@ type Operator = {
 function useOperator(): Operator | null {
   const [operator, setOperator] = useState<Operator | null>(null);
   useEffect(() => {
-    const none = { did: null, contact: null, rules: null };
-    about(me.client.directory.endpoint).then(
-      (found) => setOperator(found.operator ?? none),
+    const none = { named: null, contact: null, rules: null };
+    const asked = Promise.all([about(me.client.directory.endpoint), me.operator()]);
+    asked.then(
+      ([{ operator }, named]) => setOperator({ ...none, ...operator, named }),
       () => setOperator(none),
     );
   }, []);
@@ -68,8 +70,7 @@ async function offered(message: StoredMessage): Promise<readonly StoredMessage[]
 }
 
 /** The report stands in a conversation, in which the operator may answer. */
-async function nameOperator(did: string | null): Promise<void> {
-  if (did === null) return;
+async function nameOperator(did: string): Promise<void> {
   const known = await me.store.person(did);
   if ((known?.name ?? "") === "") await me.store.savePerson(did, { name: t.operatorName });
 }
@@ -82,7 +83,10 @@ export function Report({ message, onClose }: Props) {
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set([message.key]));
   const [reason, setReason] = useState("");
   const [blocks, setBlocks] = useState(false);
+  const [agrees, setAgrees] = useState(false);
   const { from } = message;
+  const named = operator?.named ?? null;
+  const isOther = (named?.before ?? null) !== null;
   const choose = (key: string) => {
     const next = new Set(chosen);
     if (!next.delete(key)) next.add(key);
@@ -91,18 +95,32 @@ export function Report({ message, onClose }: Props) {
   const send = async () => {
     const messages = (theirs ?? []).filter(({ key }) => chosen.has(key));
     if (messages.length === 0) throw new Error(t.reportNone);
-    await me.report(messages, reason.trim());
-    await nameOperator(operator?.did ?? null);
+    if (isOther && !agrees) throw new Error(t.operatorChanged);
+    const { recipient } = await me.report(
+      messages,
+      reason.trim(),
+      agrees && named !== null ? { operator: named.did } : {},
+    );
+    await nameOperator(recipient.did);
     if (blocks && from !== null) await me.store.savePerson(from, { isBlocked: true });
     onClose();
     toast(t.reported);
   };
   return (
     <Dialog title={t.reportTitle} onClose={onClose}>
-      <p>{operator?.did === null ? t.failures.no_operator : t.reportText}</p>
+      <p>{operator !== null && named === null ? t.failures.no_operator : t.reportText}</p>
       <OperatorLinks operator={operator} />
-      {operator !== null && operator.did !== null && (
+      {named !== null && (
         <Form submit={t.sendReport} onSubmit={send}>
+          <p>
+            {t.operatorGoesTo} <code>{named.did}</code>
+          </p>
+          {isOther && <p role="alert">{t.operatorChanged}</p>}
+          {isOther && (
+            <Check isOn={agrees} onChange={() => setAgrees(!agrees)}>
+              {t.operatorAgreed}
+            </Check>
+          )}
           <fieldset class="fields">
             <legend>{t.reportWhich}</legend>
             {(theirs ?? []).map((one) => (

@@ -3,7 +3,7 @@
  * who wrote them.
  * Source: docs/client.md "Reports", D638.
  */
-import { type Did, isDid } from "../../core/codec/did.ts";
+import type { Did } from "../../core/codec/did.ts";
 import { localError } from "../base/failure.ts";
 import { reportType } from "../mail/content.ts";
 import {
@@ -14,8 +14,8 @@ import {
   reportedMax,
 } from "../mail/report.ts";
 import type { MessageOptions } from "../mail/send.ts";
-import { about } from "../net/about.ts";
 import type { Client } from "../trust/client.ts";
+import { believeOperator, operatorAt } from "../trust/operator.ts";
 import { wholeBody } from "./files.ts";
 import { reactionsOf } from "./keys.ts";
 import { isRevision } from "./revisions.ts";
@@ -25,19 +25,24 @@ import type { Table } from "./table.ts";
 /** As long as a Cache may keep it. */
 const reportTtl = "30d";
 
-/** Who takes reports; `null` where the Directory names no one. */
-async function operatorOf(client: Client): Promise<Did | null> {
-  const did = (await about(client.directory.endpoint)).operator?.did ?? null;
-  return did !== null && isDid(did) ? did : null;
-}
+export type ReportOptions = {
+  /** As `me.operator` showed it to the user, who agrees that the report goes there. */
+  readonly operator?: Did;
+};
 
-type Asked = { readonly messages: readonly StoredMessage[]; readonly reason: string };
+type Asked = ReportOptions & {
+  readonly messages: readonly StoredMessage[];
+  readonly reason: string;
+};
 
-/** To be sent. Throws `invalid_argument`, and `no_operator` where the node names none. */
+/**
+ * To be sent. Throws `invalid_argument`, `no_operator` where the node names none, `operator_reported` where that is an
+ * author of the messages, and `identity_changed` where it is another one than before.
+ */
 export async function reportOf(
   client: Client,
   table: Table,
-  { messages, reason }: Asked,
+  { messages, reason, operator: agreed }: Asked,
 ): Promise<{
   readonly to: Did;
   readonly content: ReturnType<typeof reportContent>;
@@ -49,13 +54,16 @@ export async function reportOf(
     throw localError("invalid_argument", "own messages are not reported");
   if (reason.length > reasonCharactersMax)
     throw localError("invalid_argument", `a reason has at most ${reasonCharactersMax} characters`);
-  const operator = await operatorOf(client);
+  const operator = await operatorAt(client);
   if (operator === null)
     throw localError("no_operator", "this node names no one who takes reports");
+  if (messages.some(({ from }) => from === operator.did))
+    throw localError("operator_reported", "the node names an author of these messages as operator");
+  await believeOperator(client, operator, agreed ?? null);
   const shown = await Promise.all(messages.map(({ key }) => shownAt(table, key)));
   const some = shown.flat().slice(0, reportedMax);
   const options = { mediaType: reportType, ttl: reportTtl, receipt: false };
-  return { to: operator, content: reportContent({ reason, messages: some }), options };
+  return { to: operator.did, content: reportContent({ reason, messages: some }), options };
 }
 
 /** The message as it came, and the last revision of its author. */

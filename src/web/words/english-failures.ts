@@ -41,6 +41,8 @@ export const englishFailures = {
   history_missing: "This device still lacks your people and groups. Open the other device.",
   home_differs: "The server says something else than before about where this person is.",
   no_operator: "The person who runs this server takes no reports here.",
+  operator_reported:
+    "This server says that the author of the message runs it, so the report would go to them. It was not sent.",
   no_push: "This server sends no notifications.",
   busy: "Waypost is open in another tab.",
   closed: "Waypost is closed.",

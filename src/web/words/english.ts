@@ -183,6 +183,10 @@ export const english = {
   maintenance: "The server is being worked on: what you write is sent afterwards.",
   reportMessage: "A report to the operator",
   operatorName: "Operator of this server",
+  operatorGoesTo: "It goes to:",
+  operatorChanged:
+    "This server now names somebody else than before as the person who runs it. Ask that person first, over another channel: your report goes to the new one.",
+  operatorAgreed: "I have asked: send it to the new one",
   operatorContact: "Contact the operator",
   operatorRules: "Rules of this server",
 

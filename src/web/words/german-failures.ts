@@ -44,6 +44,8 @@ export const germanFailures: Record<keyof typeof englishFailures, string> = {
   history_missing: "Diesem Gerät fehlen noch deine Leute und Gruppen. Öffne das andere Gerät.",
   home_differs: "Der Server sagt etwas anderes als bisher darüber, wo diese Person ist.",
   no_operator: "Die Person, die diesen Server betreibt, nimmt hier keine Meldungen an.",
+  operator_reported:
+    "Dieser Server sagt, dass ihn betreibt, wer die Nachricht geschrieben hat. Dorthin ginge die Meldung: Sie wurde nicht gesendet.",
   no_push: "Dieser Server schickt keine Mitteilungen.",
   busy: "Waypost ist in einem anderen Tab offen.",
   closed: "Waypost ist geschlossen.",

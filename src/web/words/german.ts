@@ -188,6 +188,10 @@ export const german: Words = {
   maintenance: "Am Server wird gearbeitet: Was du schreibst, wird danach gesendet.",
   reportMessage: "Eine Meldung an den Betreiber",
   operatorName: "Betreiber dieses Servers",
+  operatorGoesTo: "Sie geht an:",
+  operatorChanged:
+    "Dieser Server nennt jetzt eine andere Person als bisher, die ihn betreibt. Frage sie zuerst auf einem anderen Weg: Wer es auch ist, liest deine Meldung.",
+  operatorAgreed: "Ich habe gefragt: an die neue senden",
   operatorContact: "Betreiber kontaktieren",
   operatorRules: "Regeln dieses Servers",
 
