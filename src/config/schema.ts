@@ -59,7 +59,7 @@ const serverSchema = z.strictObject({
       "Unix group that may open the Unix sockets of `admin_listen` too: the node gives it the socket (mode 0660) and its folder (0750), which has nothing else in it.",
     ),
   admin_groups: adminGroups.describe(
-    'Who else than root and the node\'s own user may do what over the Unix sockets of `admin_listen`: Unix groups by name or number, and users as `"user:alice"`, each with `members`, `invitations`, `blocks`, `notices`, `storage`, `node`, `audit`, single actions such as `members.show`, or `all`. When it is empty, everyone who can open the socket may do everything.',
+    'Who else than root and the node\'s own user may do what over the Unix sockets of `admin_listen`: Unix groups by name or number, and users as `"user:alice"`, each with `members`, `invitations`, `blocks`, `notices`, `storage`, `node`, `audit`, single actions such as `members.show`, or `all`. When it is empty, and `admin_group` is not set, everyone who can open the socket may do everything.',
   ),
   tls_cert_file: filePath.describe(
     "PEM file with the certificate of `listen` and its chain, for TLS without a proxy. Read at the start.",

@@ -204,6 +204,33 @@ describe.skipIf(!isRoot)("moderators", () => {
     expect((await run(["members", "list", "--config", file], { cwd })).code).toBe(0);
   }, 30_000);
 
+  test("leave places to root, however many of them hold connections", async () => {
+    const hold = `const { connect } = require("node:net");
+for (let n = 0; n < 40; n++) connect(${JSON.stringify(socket)}).on("error", () => {});
+console.log("held");`;
+    const held = ["64021", "64022", "64023", "64024"].map((user) =>
+      Bun.spawn(
+        [
+          "setpriv",
+          "--reuid",
+          user,
+          "--regid",
+          strangers,
+          "--groups",
+          moderators,
+          program,
+          "-e",
+          hold,
+        ],
+        { cwd: "/", env: { BUN_BE_BUN: "1", PATH: "/usr/bin:/bin", HOME: "/tmp" }, stdout: "pipe" },
+      ),
+    );
+    for (const { stdout } of held) await stdout.getReader().read();
+    expect((await run(["members", "list", "--config", file], { cwd })).code).toBe(0);
+    for (const child of held) child.kill("SIGKILL");
+    await Promise.all(held.map(({ exited }) => exited));
+  }, 30_000);
+
   test("get and lose rights with a reload; a user is named as such", async () => {
     const nobody = { user: "nobody", groups: moderators };
     expect((await as(nobody, "audit")).code).toBe(0);
@@ -215,6 +242,10 @@ describe.skipIf(!isRoot)("moderators", () => {
     expect((await asModerator("members", "list")).code).toBe(1);
     const [newest] = await audit("--user", "nobody");
     expect(newest).toMatchObject({ action: "audit.list", outcome: "policy_denied" });
+    // The last line that is taken out gives the group nothing.
+    configure({});
+    await run(["reload", "--config", file], { cwd });
+    expect((await as(nobody, "members", "list")).code).toBe(1);
   }, 60_000);
 
   test("are looked up by doctor, which names a group and a user that the system doesn't have", async () => {

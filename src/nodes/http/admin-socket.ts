@@ -24,6 +24,8 @@ const limits = {
   /** Of all users, and of one. The public listener needs the descriptors of the process. */
   connections: 128,
   connectionsOfUser: 32,
+  /** Of all, for root and the node's own user alone. */
+  connectionsOfOwn: 8,
   /** Until the whole head of a first or next request. */
   idleMs: 5_000,
   /** Until the whole body, after its head. */
@@ -51,7 +53,8 @@ export async function listenForPeers({ app, path, group }: AdminSocket): Promise
     answering -= 1;
   });
   const hasRoom = (peer: Peer | null): boolean => {
-    if (open.size >= limits.connections) return false;
+    const isOwn = peer?.uid === 0 || peer?.uid === process.getuid?.();
+    if (open.size >= limits.connections - (isOwn ? 0 : limits.connectionsOfOwn)) return false;
     const isSame = (socket: Socket) => peers.get(socket)?.uid === peer?.uid;
     return [...open].filter(isSame).length < limits.connectionsOfUser;
   };

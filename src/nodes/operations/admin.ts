@@ -1,6 +1,6 @@
 /**
- * Who may do what over the admin socket. While `server.admin_groups` is empty, everyone who can open the socket may do
- * everything; else root, the user of the node, and those whom the setting names.
+ * Who may do what over the admin socket: root, the user of the node, and those whom `server.admin_groups` names. While neither
+ * it nor `server.admin_group` is set, everyone who can open the socket may do everything.
  * Source: D634.
  */
 import { type Fault, fault } from "../../core/fault.ts";
@@ -20,7 +20,7 @@ export type Admin = {
 
 type AdminParts = {
   /** Read at each action: a reload changes it. */
-  readonly settings: { readonly admin_groups: AdminGroups };
+  readonly settings: { readonly admin_group: string | null; readonly admin_groups: AdminGroups };
   readonly audit: Audit;
   /** Number of the node's own user. */
   readonly ownUid: number;
@@ -31,7 +31,9 @@ const userPrefix = "user:";
 export function createAdmin({ settings, audit, ownUid }: AdminParts): Admin {
   const mayDo = (peer: Peer | null): ((action: AdminAction) => boolean) => {
     const groups = Object.entries(settings.admin_groups);
-    if (groups.length === 0 || peer?.uid === 0 || peer?.uid === ownUid) return () => true;
+    if (peer?.uid === 0 || peer?.uid === ownUid) return () => true;
+    // With a group that opens the socket, the last line that is taken out must not give all of it everything.
+    if (groups.length === 0 && settings.admin_group === null) return () => true;
     const rights = groups.flatMap(([name, given]) => (isNamed(peer, name) ? given : []));
     return (action) => rightsHold(rights, action);
   };

@@ -13,7 +13,7 @@ import { dayMs } from "../../core/codec/time.ts";
 import { type Fault, fault } from "../../core/fault.ts";
 import { invitationsMax } from "../../core/schema/schema.ts";
 import type { Receipts } from "../../storage/contract.ts";
-import { decodeRecord, encodeRecord, readRecord } from "../parties/records.ts";
+import { decodeRecord, encodeRecord, readRecord, scanRecords } from "../parties/records.ts";
 
 export type Invitation = {
   /** The first half of the code's SHA-256 in hex. */
@@ -27,6 +27,8 @@ export type Invitation = {
 
 /** `did` is `null` once the operator has erased it. */
 type Use = { readonly did: Did | null; readonly atMs: number };
+
+type KeptUse = Use & { readonly key: string };
 
 type NewInvitation = {
   readonly uses: number;
@@ -52,7 +54,10 @@ export type Invitations = {
 const shownMs = 90 * dayMs;
 
 export const invitationId = (code: string): string => encodeHex(sha256(utf8(code))).slice(0, 32);
-const useKey = (id: string, place: number): string => `invitation:${id}:${place}`;
+const usePrefix = "/invitation-use/";
+/** All are read in pages, however many places there are that no one has used. */
+const useKey = (id: string, place: number): string => `${usePrefix}${id}/${place}`;
+const idOfUse = (key: string): string => key.slice(usePrefix.length).split("/")[0] ?? "";
 const invalidInvitation = (detail: string): Fault => fault("invitation_invalid", detail);
 
 const prefix = "/invitation/";
@@ -75,13 +80,22 @@ export function createInvitations({
   };
   const placesOf = ({ id, usesMax }: Invitation) =>
     Array.from({ length: usesMax }, (_, place) => useKey(id, place));
-  const usesOf = async (invitation: Invitation): Promise<Use[]> => {
-    const uses = await Promise.all(placesOf(invitation).map((key) => readNow<Use>(key)));
-    return uses.filter((use) => use !== null).sort((a, b) => a.atMs - b.atMs);
+  /** Of all invitations, by their ids. */
+  const readUses = async (): Promise<ReadonlyMap<string, KeptUse[]>> => {
+    const uses: KeptUse[] = [];
+    for await (const page of scanRecords(receipts, usePrefix, now))
+      uses.push(...page.map(([key, value]) => ({ key, ...decodeRecord<Use>(value) })));
+    uses.sort((a, b) => a.atMs - b.atMs);
+    return Map.groupBy(uses, ({ key }) => idOfUse(key));
   };
   return {
-    list: async () =>
-      Promise.all((await readAll()).map(async (one) => ({ ...one, uses: await usesOf(one) }))),
+    list: async () => {
+      const uses = await readUses();
+      return (await readAll()).map((one) => ({
+        ...one,
+        uses: (uses.get(one.id) ?? []).map(({ did, atMs }) => ({ did, atMs })),
+      }));
+    },
     create: async ({ uses: usesMax, lifeMs, note }) => {
       if ((await readAll()).length >= invitationsMax)
         return fault("invalid_request", `there can be at most ${invitationsMax} invitations`);
@@ -130,11 +144,13 @@ export function createInvitations({
     },
     erase: async (did) => {
       let erased = 0;
-      for (const invitation of await readAll())
-        for (const key of placesOf(invitation)) {
-          const use = await readNow<Use>(key);
-          if (use?.did !== did) continue;
-          await receipts.put(key, encodeRecord({ ...use, did: null }), endOf(invitation));
+      const invitations = new Map((await readAll()).map((one) => [one.id, one]));
+      for await (const page of scanRecords(receipts, usePrefix, now))
+        for (const [key, value] of page) {
+          const { did: user, atMs } = decodeRecord<Use>(value);
+          const invitation = invitations.get(idOfUse(key));
+          if (user !== did || invitation === undefined) continue;
+          await receipts.put(key, encodeRecord({ did: null, atMs }), endOf(invitation));
           erased += 1;
         }
       return erased;
