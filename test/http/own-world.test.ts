@@ -124,6 +124,43 @@ test("before keys are replaced the user sees what would go, with who added it, a
   expect((await phone.devices.replacement()).methods).toMatchObject([{ id: liked, stays: true }]);
 }, 60_000);
 
+test("new keys whose document was not published go on at the next start, with what the user had ticked", async () => {
+  const proxy = lyingDirectory(people.at.url);
+  const { url: _, ...stores } = place();
+  const where = { ...stores, ...otherUrls(), directoryUrl: proxy.url };
+  const phone = await open(where);
+  const { did } = phone;
+  const add = async (name: string) => {
+    const publicKeyMultibase = renderPublicKey(await ed25519PublicKey(freshSeed()));
+    const id = `${did}#${name}`;
+    const verificationMethod = { id, type: "Multikey", controller: did, publicKeyMultibase };
+    const signer = { keyId: "root", seed: phone.identity.rootSeed };
+    const intent = { action: "AddVerificationMethod", did, verificationMethod } as const;
+    await change(phone.client, intent, { signer, waiting });
+    return id;
+  };
+  const [ticked, other] = [await add("ticked"), await add("other")];
+  const before = await activeDocument(phone.client, did);
+  proxy.lie = { refuses: `/dids/${did}/document/proof` };
+  expect(await codeOf(phone.devices.replaceKeys({ methods: [ticked] }))).toBe("chain_unavailable");
+  await phone.close();
+  const keyNow = async () => (await activeDocument(phone.client, did)).verificationMethod[0];
+  expect(await keyNow()).toEqual(before.verificationMethod[0]);
+  proxy.lie = {};
+  const again = await open(where);
+  const key = before.verificationMethod[0]?.publicKeyMultibase;
+  await until(keyNow, (now) => now?.publicKeyMultibase !== key);
+  const after = await activeDocument(again.client, did);
+  const ids = after.verificationMethod.map(({ id }) => id);
+  expect([ticked, other].map((id) => ids.includes(id))).toEqual([true, false]);
+  expect(JSON.stringify(after)).not.toContain(key);
+  await until(
+    async () => again.identity.nextRootSeed,
+    (seed) => seed === null,
+  );
+  await proxy.stop();
+}, 60_000);
+
 test("after a removal the document has no service of a thief, and all of this identity's", async () => {
   const phone = await open(place());
   const own = (await activeDocument(phone.client, phone.did)).service;

@@ -124,6 +124,9 @@ export const guardiansShape = object({
   before: nullable(bytes32),
   rootKey: nullable(bytes32),
 });
+/** A replacement of the keys that is under way: ids of the services and methods that its user has ticked. */
+export const replacingShape = object({ services: array(text), methods: nullable(array(text)) });
+export const replacingKey = "replacing";
 /** The root key of the last backup. */
 export const backupShape = object({ rootKey: bytes32 });
 /** The key of a store with the history of a backup whose keys were replaced since. */

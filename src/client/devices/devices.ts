@@ -9,7 +9,7 @@ import { secondMs } from "../../core/codec/time.ts";
 import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { late, withDeadline } from "../../core/std/bounded.ts";
 import { attempt, backoffMs, ClientError, localError, pause } from "../base/failure.ts";
-import { keepingKey } from "../base/kept.ts";
+import { keepingKey, replacingKey } from "../base/kept.ts";
 import { inForce, nextIdentity, publishKeys } from "../identity/new-keys.ts";
 import type { OtherDevices } from "../identity/sharing.ts";
 import { deviceName } from "../keys/key-stores.ts";
@@ -36,10 +36,10 @@ import {
 } from "./codes.ts";
 import { AwaitedFacts } from "./facts.ts";
 import { queueHistory } from "./items.ts";
-import type { Device, Replacement, Replacing } from "./listing.ts";
+import { type Device, listOthers, type Replacement, type Replacing } from "./listing.ts";
 import { otherDevices } from "./others.ts";
 import { lastProven, provenRoot } from "./proven.ts";
-import { isCurrent, peersOf } from "./replica.ts";
+import { peersOf } from "./replica.ts";
 import { Ring } from "./ring.ts";
 import { type DeviceMail, type Speech, Sync } from "./sync.ts";
 
@@ -108,21 +108,8 @@ export class Devices {
       addedBy: null,
       isCurrent: true,
     };
-    const listed = await this.#ring.devices();
-    const peers = (await peersOf(this.#table)).map(async (peer): Promise<Device> => {
-      const { did, name } = peer;
-      const { addedMs = peer.addedMs, addedBy = null } =
-        listed.find((one) => one.did === did) ?? {};
-      return {
-        did,
-        name,
-        isThis: false,
-        addedAt: new Date(addedMs),
-        addedBy,
-        isCurrent: await isCurrent(this.#table, peer),
-      };
-    });
-    return [...(deviceDid === "" ? [] : [own]), ...(await Promise.all(peers))];
+    const others = await listOthers(this.#table, await this.#ring.devices());
+    return [...(deviceDid === "" ? [] : [own]), ...others];
   }
 
   /** The DID of this device; `null` where there are no others. @internal */
@@ -153,15 +140,15 @@ export class Devices {
   /** Begins when there are other devices. @internal */
   async start(): Promise<void> {
     void attempt(() => this.#keepPushes("rest"));
-    if (!(await this.#table.meta()).hasDevices) return;
-    await attempt(() => this.look());
-    await this.#openSoon(0);
+    const { hasDevices } = await this.#table.meta();
+    if (hasDevices) await attempt(() => this.look());
+    if (hasDevices) await this.#openSoon(0);
     void this.#resume().catch((error: unknown) => this.#failed(error));
   }
 
   /**
-   * Goes on with removals that were interrupted, or that another replacement of the keys overtook, until they hold. The
-   * first failure is an event.
+   * Goes on with removals and new keys that were interrupted, and with removals that another replacement of the keys overtook,
+   * until they hold. The first failure is an event.
    */
   async #resume(): Promise<void> {
     if (this.#isResuming) return;
@@ -183,7 +170,25 @@ export class Devices {
     return this.#own.identity.inOrder(async () => {
       const leaving = (await peersOf(this.#table)).filter(({ isLeaving }) => isLeaving);
       if (leaving.length > 0) await this.#remove(leaving.map(({ did }) => did));
+      else if (await this.#isReplacing()) await this.#finish();
     });
+  }
+
+  async #isReplacing(): Promise<boolean> {
+    const { client, secrets } = this.#own.identity;
+    return secrets.nextRootSeed !== null || (await client.known.memory.load(replacingKey)) !== null;
+  }
+
+  /** New keys that were made and are not in force, or of which the document is still that of the ones before. */
+  async #finish(): Promise<void> {
+    await this.#mustLead();
+    const held = await this.#change((stored) => stored);
+    if ((await peersOf(this.#table)).length > 0) {
+      const { sync } = await this.#open();
+      if (!(await this.#ring.isOffered(held))) await this.#offer(held);
+      await sync.synced();
+    }
+    await this.#publish(held);
   }
 
   /** Again whatever the answer was: a network that asks for a login, or a proxy before the Directory, may have given it. */

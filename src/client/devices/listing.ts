@@ -2,6 +2,9 @@
 import type { Did } from "../../core/codec/did.ts";
 import type { RecordReplacement } from "../identity/replacement.ts";
 import type { DeviceFacts } from "../store/rows.ts";
+import type { Table } from "../store/table.ts";
+import type { RingDevice } from "./keyring.ts";
+import { isCurrent, peersOf } from "./replica.ts";
 
 export type Device = DeviceFacts & {
   readonly isThis: boolean;
@@ -19,6 +22,20 @@ export type Replacing = {
   /** Ids of methods that stay although this device doesn't hold them. */
   readonly methods?: readonly string[];
 };
+
+/** The other devices, with what the keyring says of them. */
+export async function listOthers(
+  table: Table,
+  listed: readonly RingDevice[],
+): Promise<readonly Device[]> {
+  const peers = (await peersOf(table)).map(async (peer): Promise<Device> => {
+    const { did, name } = peer;
+    const { addedMs = peer.addedMs, addedBy = null } = listed.find((one) => one.did === did) ?? {};
+    const addedAt = new Date(addedMs);
+    return { did, name, isThis: false, addedAt, addedBy, isCurrent: await isCurrent(table, peer) };
+  });
+  return Promise.all(peers);
+}
 
 /** What new keys would drop, unless the user says that it stays. */
 export type Replacement = RecordReplacement & {

@@ -204,6 +204,14 @@ export class Ring {
     });
   }
 
+  /** Whether the other devices can have the keys that are to be in force. */
+  async isOffered({ nextRootSeed }: Identity): Promise<boolean> {
+    const row = await this.#row();
+    if (row === null || nextRootSeed === null) return true;
+    const root = encodeHex(await ed25519PublicKey(nextRootSeed));
+    return [row.head, ...row.candidates].some((one) => one.root === root);
+  }
+
   /** After a look at the own proof: the candidate that it shows is in force, with its keys. */
   settle(): Promise<Settled> {
     return this.#edit(async () => {

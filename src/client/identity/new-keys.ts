@@ -8,6 +8,8 @@ import type { Did } from "../../core/codec/did.ts";
 import type { DidDocument, Service, VerificationMethod } from "../../core/ledger/account.ts";
 import { bundleAgreement } from "../../core/ledger/account.ts";
 import { localError } from "../base/failure.ts";
+import { replacingKey, replacingShape } from "../base/kept.ts";
+import { renderKept } from "../base/shapes.ts";
 import { newestUnder } from "../keys/agreements.ts";
 import { ed25519PublicKey, x25519PublicKey } from "../keys/crypto.ts";
 import {
@@ -22,6 +24,7 @@ import type { Waiting } from "../net/directory.ts";
 import { type Client, rootKeyOf } from "../trust/client.ts";
 import { hostOf, loadOwnHosts, rememberHosts } from "../trust/hosts.ts";
 import { loadAddedKeys, rememberAddedKey } from "../trust/own.ts";
+import { recall } from "../trust/trust.ts";
 import { change, publishEdited } from "./change.ts";
 
 /** New secrets behind those in force, which nothing earlier leads to. An interrupted change keeps its keys. */
@@ -72,18 +75,19 @@ type Publishing = {
 /**
  * Publishes the keys of an identity, by command and after a removal of a device or a restoration: root key, methods,
  * and the key that others seal to. `next` has the new secrets behind the old ones, and a new root key as the next.
- * Called again after an interruption, it does what is left.
+ * Called again after an interruption, also without what its user had ticked, it does what is left.
  */
 export async function publishKeys(
   client: Client,
   next: Identity,
-  { waiting, services = [], methods }: Publishing,
+  { waiting, ...given }: Publishing,
 ): Promise<Identity> {
   const { did, nextRootSeed } = next;
   const rootSeed = nextRootSeed ?? next.rootSeed;
   const newRootPubkey = await ed25519PublicKey(rootSeed);
   const replaced = () =>
     localError("root_replaced", `the root key of ${did} was replaced by another device`);
+  const { services, methods } = await tickedNow(client, given);
   const inForceKey = await rootKeyOf(client, did);
   if (!equalBytes(inForceKey, newRootPubkey)) {
     // A signature of an earlier key would be refused, and stand in the way of the next one.
@@ -98,7 +102,20 @@ export async function publishKeys(
   };
   await publishEdited(client, did, { rootSeed, edited, waiting });
   if (!equalBytes(await rootKeyOf(client, did), newRootPubkey)) throw replaced();
+  await client.known.memory.save(replacingKey, null);
   return { ...next, rootSeed, nextRootSeed: null };
+}
+
+/** What stays, as it was given, or when the replacement began that goes on now. */
+async function tickedNow(
+  { known }: Client,
+  { services, methods }: Omit<Publishing, "waiting">,
+): Promise<{ readonly services: readonly string[]; readonly methods?: readonly string[] }> {
+  const isGiven = services !== undefined || methods !== undefined;
+  const before = isGiven ? null : await recall(known.memory, replacingKey, replacingShape);
+  const kept = before ?? { services: services ?? [], methods: methods ?? null };
+  await known.memory.save(replacingKey, renderKept(kept));
+  return { services: kept.services, ...(kept.methods === null ? {} : { methods: kept.methods }) };
 }
 
 /** Keys of methods that stay: those that the user has ticked are this identity's own from now on. */
