@@ -205,7 +205,7 @@ export class OwnGroups {
       this.#talk.hearSoon();
       void attempt(() => this.#ask(after, said));
     }
-    const isOwnGroup = before !== null && given.state.maker === own;
+    const isOwnGroup = before !== null && before.state.maker === own;
     const isLost = isOwnGroup && overtaken(before, given, after);
     const what = isLost ? "overtaken" : "group";
     return { type: "changed", conversation: placeOf(after), id: null, what };

@@ -26,7 +26,7 @@ import { OwnGroups } from "../../../../src/client/store/group-own.ts";
 import { factsOf, groupAt, putGroup } from "../../../../src/client/store/group-rows.ts";
 import { rowsOf } from "../../../../src/client/store/keys.ts";
 import { Table } from "../../../../src/client/store/table.ts";
-import { encodeBase64, encodeHex } from "../../../../src/core/codec/bytes.ts";
+import { encodeBase64, encodeHex, renderPublicKey } from "../../../../src/core/codec/bytes.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
 import { dayMs } from "../../../../src/core/codec/time.ts";
 import { deriveDid } from "../../../../src/core/ledger/names.ts";
@@ -190,6 +190,31 @@ test("a hand-over that counts empties no group: the next admin has said somethin
   await groups.take({ ...rowOf(way, [await stated(way, 6)]), ...led });
   await talk.hearWaiting();
   expect(await factsNow()).toEqual({ ...hiking, admin: next });
+});
+
+test("whose device was set back, and changed a group that was handed over meanwhile, is told", async () => {
+  const { groups, store, table } = await device();
+  const { rootSeed } = store.identity.secrets;
+  const publicKey = await ed25519PublicKey(rootSeed);
+  const key = encodeHex(publicKey);
+  const resolve = async () => ({ root_pubkey: renderPublicKey(publicKey) });
+  Object.assign(store.identity.client.directory, { resolve });
+  const made = withChange(emptyGroup(own, "n"), { name: "Hiking", add: [own, maker, next] }, nowMs);
+  const without = withChange(made, { remove: [next] }, nowMs + 5_000);
+  const was = { [next]: made.members[next]?.[1] ?? 0 };
+  const mine = { ...rowOf(without, []), root: key, joined, was };
+  await table.change((batch) => putGroup(table, batch, mine));
+  const gone = { id: made.id, maker: own, nonce: "n", next: maker };
+  const signature = encodeBase64(await signEd25519(handOverText(gone), rootSeed));
+  const way = successorOf({ ...made, next: maker }) as GroupState;
+  const change = await groups.take({
+    ...rowOf(way, [await stated(way)]),
+    former: [{ ...gone, atMs: nowMs }],
+    handOvers: [{ ...gone, key, signature }],
+  });
+  expect(change).toMatchObject({ conversation: made.id, what: "overtaken" });
+  const row = await groupAt(table, made.id);
+  expect([row?.state.maker, row?.state.members[next]?.[0]]).toEqual([maker, "in"]);
 });
 
 for (const [what, edit] of [
