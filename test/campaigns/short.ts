@@ -22,6 +22,7 @@ const campaigns: Readonly<Record<string, readonly string[]>> = {
   community: ["--members", "60", "--people", "5", "--days", "1"],
   liar: ["--rounds", "4"],
   packed: ["--schedules", "1"],
+  attacks: ["--only", "packed"],
   "storage-disk": ["--rounds", "1"],
   beside: ["--tries", "10", "--within", "5000", "--only", "refused,known"],
   twin: ["--look-ups", "300", "--restores", "1"],
