@@ -8,7 +8,7 @@
  * object; `ratio` is our answers a second divided by those of the other. `--check` compares the processor time of an
  * answer, as the bare server's divided by ours, with `baseline.json`: exit code 1 when one has fallen.
  */
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
@@ -21,6 +21,7 @@ import {
   retrievalHeaders,
 } from "../src/core/message/proof.ts";
 import { type Load, measureLoad, measureP99 } from "./http-load.ts";
+import { cpuSeconds } from "./processor.ts";
 import { type Registered, registered } from "./registered.ts";
 import { report } from "./report.ts";
 
@@ -200,20 +201,6 @@ async function warm(
   for (let done = 0; done < warmAnswers && performance.now() < endsAtMs; )
     done += (await measureLoad({ ...load, durationMs: 250, ...(await requestsOf(path, target)) }))
       .answers;
-}
-
-/** User and system time of all threads of a process; 0 where there is no /proc. Ended threads are left out. */
-function cpuSeconds(pid: number): number {
-  const folder = `/proc/${pid}/task`;
-  if (!existsSync(folder)) return 0;
-  const nanosOf = (thread: string): number => {
-    try {
-      return Number(readFileSync(join(folder, thread, "schedstat"), "utf8").split(" ")[0]);
-    } catch {
-      return 0;
-    }
-  };
-  return readdirSync(folder).reduce((sum, thread) => sum + nanosOf(thread), 0) / 1e9;
 }
 
 /** Resident memory of a process, measured under the load that went before. */

@@ -360,6 +360,29 @@ describe("what no file may hold", () => {
     expect(wrong).toEqual([]);
   });
 
+  // Of what is promised of sealing and mailboxes: more than it is.
+  const tooMuch: readonly RegExp[] = [
+    /servers?[^.]{0,20}(?:don't|do not|never) know who writes/i,
+    /always gets? through/i,
+    /constant[- ]time/i,
+    /(?<!@noble\/)post-quantum(?! against recording|\b[^.\n]{0,40}\bagainst recording)/i,
+    /(?<!not )\baudited(?! \| no)\b/i,
+  ];
+  test("pages and texts of the app promise no more of sealing than there is", async () => {
+    const pages = ["*.md", "docs/*.md", "src/**/*.md", "packaging/**/*.md"].flatMap((pattern) => [
+      ...new Glob(pattern).scanSync({ cwd: root }),
+    ]);
+    const texts = await Promise.all(
+      pages.map(async (path) => [path, await Bun.file(join(root, path)).text()] as const),
+    );
+    const words = [...files].filter(([path]) => path.startsWith("src/web/words/"));
+    expect([texts.length > 20, words.length > 1]).toEqual([true, true]);
+    const wrong = [...texts, ...words].flatMap(([path, text]) =>
+      tooMuch.filter((pattern) => pattern.test(text)).map((pattern) => `${path} ${pattern}`),
+    );
+    expect(wrong).toEqual([]);
+  });
+
   test("the lockfile and the other files of the root name no registry either", async () => {
     const names = ["bun.lock", "bunfig.toml", "package.json", "Dockerfile", ".ci/run", "README.md"];
     for (const name of names) {
