@@ -1,29 +1,38 @@
-/** Deleted DIDs over a store that is slow. */
+/** Deleted DIDs over a store that is slow, and with an envelope that is stored late. */
 import { expect, test } from "bun:test";
-import type { Did } from "../../src/core/codec/did.ts";
+import { type Did, mailboxOf } from "../../src/core/codec/did.ts";
+import { hourMs, minuteMs } from "../../src/core/codec/time.ts";
 import { followDeletions } from "../../src/nodes/operations/erase.ts";
 import { openLocalBus } from "../../src/plugins/bus/local.ts";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import type { Receipts } from "../../src/storage/contract.ts";
 import { optionsOf, withMethods } from "../conformance/options.ts";
-import { pause } from "../support/wait.ts";
+import { entry, kinds, quota } from "../conformance/samples.ts";
+import { pause, until } from "../support/wait.ts";
 
-const environment = { now: Date.now, log: () => undefined, fatal: () => undefined };
+const blocks = {
+  change: () => Promise.resolve({ added: 0, replaced: 0, removed: 0, missing: [] }),
+} as never;
+const deleted = "did:svc:2NEpo7TZRRrLZSi2U" as Did;
 
-test("a slow store is looked at once at a time, and after that again", async () => {
+async function openStores() {
   const { mailbox, receipts } = (await memoryPlugin.open(optionsOf(memoryPlugin, {}), environment))
     .capabilities;
   if (receipts === undefined || mailbox === undefined)
     throw new Error("the memory driver has both");
+  return { mailbox, receipts };
+}
+
+const environment = { now: Date.now, log: () => undefined, fatal: () => undefined };
+
+test("a slow store is looked at once at a time, and after that again", async () => {
+  const { mailbox, receipts } = await openStores();
   const [slow, looks] = [Promise.withResolvers<void>(), { begun: 0 }];
   const scan: Receipts["scan"] = async (...asked) => {
     looks.begun += 1;
     await slow.promise;
     return receipts.scan(...asked);
   };
-  const blocks = {
-    change: () => Promise.resolve({ added: 0, replaced: 0, removed: 0, missing: [] }),
-  } as never;
   const { expect: follow, close } = followDeletions({
     ...environment,
     blocks,
@@ -36,7 +45,7 @@ test("a slow store is looked at once at a time, and after that again", async () 
     lifeOf: () => Promise.resolve(0),
   });
   try {
-    await follow("did:svc:2NEpo7TZRRrLZSi2U" as Did);
+    await follow(deleted);
     while (looks.begun === 0) await Bun.sleep(10);
     await pause(2_200, "it would be looked at twice more, once a second");
     expect(looks.begun).toBe(1);
@@ -47,3 +56,43 @@ test("a slow store is looked at once at a time, and after that again", async () 
     close();
   }
 });
+
+test("an envelope that was admitted before the end and stored after a look found nothing is removed too", async () => {
+  const { mailbox, receipts } = await openStores();
+  let [life, nowMs, looks] = [0, Date.now(), 0];
+  const own = mailboxOf(deleted, 0);
+  const scan: Receipts["scan"] = async (...asked) => {
+    looks += 1;
+    return receipts.scan(...asked);
+  };
+  const { expect: follow, close } = followDeletions({
+    ...environment,
+    now: () => nowMs,
+    blocks,
+    bus: openLocalBus({ log: environment.log }),
+    directory: null,
+    members: { forget: () => Promise.resolve() },
+    tiers: { forget: () => Promise.resolve() },
+    cache: { mailbox, receipts: withMethods("receipts", receipts, { scan }) },
+    results: { forget: () => undefined },
+    lifeOf: () => Promise.resolve(life),
+  });
+  const twoLooks = async () => {
+    const begun = looks;
+    await until(() => looks >= begun + 2);
+  };
+  const records = () => receipts.scan("/deleted/", { after: null, limit: 9, nowMs });
+  try {
+    await follow(deleted);
+    life = 1;
+    await twoLooks();
+    const late = entry(1, { recipient: own, storedAtMs: nowMs, expiresAtMs: nowMs + hourMs });
+    expect(kinds([await mailbox.store(late, quota())])).toEqual({ stored: 1 });
+    await until(async () => (await mailbox.stats(nowMs)).entries === 0);
+    expect((await records()).length).toBe(1);
+    nowMs += minuteMs;
+    await until(async () => (await records()).length === 0);
+  } finally {
+    close();
+  }
+}, 30_000);

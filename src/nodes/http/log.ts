@@ -63,8 +63,8 @@ export function createLog(options: {
   const flush = (): Promise<void> => {
     if (timer !== null) clearTimeout(timer);
     timer = null;
-    writing ??= writeOut();
-    return writing;
+    if (pending.length > 0) writing ??= writeOut();
+    return writing ?? Promise.resolve();
   };
   return {
     log: (level, message, fields) => {

@@ -5,7 +5,7 @@
  */
 import { decodeUtf8, utf8 } from "../../core/codec/bytes.ts";
 import { type Did, isDid, type MailboxKey, mailboxOf } from "../../core/codec/did.ts";
-import { dayMs, secondMs } from "../../core/codec/time.ts";
+import { dayMs, minuteMs, secondMs } from "../../core/codec/time.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
 import type { Bus } from "../../storage/bus.ts";
 import type { Mailbox, Receipts } from "../../storage/contract.ts";
@@ -104,6 +104,8 @@ export async function eraseDid(
 const duePrefix = "/deleted/";
 /** A deletion that no ledger has confirmed by then is none. */
 const followedMs = dayMs;
+/** An envelope that was admitted before the end may wait for a live session (`deliveryMsMax`) and for the disk. */
+const settledMs = minuteMs;
 
 type Deletions = {
   /** Durable when it resolves, before the deletion is submitted; the returned function takes it back. */
@@ -115,7 +117,8 @@ type Following = Erasing & { readonly bus: Bus; readonly now: () => number; read
 
 /**
  * Removes the mail of lives that have ended. A record says that a deletion is under way, from before it is submitted
- * until the ledger has confirmed it and a look finds nothing more to remove: a crash in between loses nothing.
+ * until the ledger has confirmed it, what was admitted before is stored, and a look finds nothing more to remove: a crash
+ * in between loses nothing.
  */
 export function followDeletions({
   bus,
@@ -129,16 +132,26 @@ export function followDeletions({
 }: Following): Deletions {
   if (cache === null) return { expect: async () => async () => {}, close: () => {} };
   const { mailbox, receipts } = cache;
+  /** When this process saw first that a record's life has ended. */
+  const endedMs = new Map<string, number>();
+  const forget = async (did: Did, lives: number): Promise<void> => {
+    for (let life = 0; life < lives; life++) await forgetOwner(receipts, mailboxOf(did, life));
+    await members.forget(did);
+    await tiers.forget(did);
+  };
   const lookAt = async (key: string, lifeBefore: number): Promise<void> => {
     const did = key.slice(duePrefix.length).split("/")[0] as Did;
     const lives = (await lifeOf(did)) ?? 0;
     if (lives <= lifeBefore) return;
     const removed = await removeMail(mailbox, did, lives, now);
-    if (removed.entries > 0) return log("info", "the mail of a deleted DID was removed", removed);
-    for (let life = 0; life < lives; life++) await forgetOwner(receipts, mailboxOf(did, life));
-    await members.forget(did);
-    await tiers.forget(did);
+    if (removed.entries > 0) log("info", "the mail of a deleted DID was removed", removed);
+    const sinceMs = endedMs.get(key);
+    if (sinceMs === undefined) endedMs.set(key, now());
+    const isSettled = sinceMs !== undefined && now() - sinceMs >= settledMs;
+    if (sinceMs === undefined || isSettled) await forget(did, lives);
+    if (!isSettled || removed.entries > 0) return;
     await receipts.remove(key);
+    endedMs.delete(key);
   };
   let [isDue, isLooking] = [true, false];
   const eraseDue = async (): Promise<void> => {

@@ -40,6 +40,16 @@ describe("the log", () => {
   });
 });
 
+test("a flush of nothing keeps no later line back", async () => {
+  const written: string[] = [];
+  const write = async (text: string): Promise<void> => void written.push(text);
+  const sink = createLog({ level: "info", now: () => 0, write });
+  await sink.flush();
+  sink.log("info", "later");
+  await sink.flush();
+  expect(written.length).toBe(1);
+});
+
 test("ten seconds without a store are one line, whoever needs it; a minute of silence later begins another", () => {
   let nowMs = 0;
   const lines: unknown[] = [];
