@@ -31,7 +31,7 @@ type Block = {
 };
 
 export type BlockChange = {
-  /** An entry that is listed keeps its reason unless there is a new one. */
+  /** An entry that is listed keeps its reason unless there is a new one, and stays blocked altogether where it is. */
   readonly add: readonly Omit<Block, "sinceMs">[];
   /** Subjects. */
   readonly remove: readonly string[];
@@ -101,7 +101,9 @@ export async function openBlocks(parts: BlocksParts): Promise<Blocks> {
       const listed = after.get(block.subject);
       if (listed !== undefined) replaced += 1;
       const reason = block.reason ?? listed?.reason ?? null;
-      after.set(block.subject, { ...block, reason, sinceMs: listed?.sinceMs ?? now() });
+      // One that is blocked altogether stays so: a report must not open what an erasure has closed.
+      const kind = listed?.kind === "did" ? listed.kind : block.kind;
+      after.set(block.subject, { ...block, kind, reason, sinceMs: listed?.sinceMs ?? now() });
     }
     if (after.size > blocksMax)
       return fault("invalid_request", `the block list can have at most ${blocksMax} entries`);

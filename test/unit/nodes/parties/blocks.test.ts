@@ -1,5 +1,6 @@
 /** The block list of several processes over one table: no change is lost, and each process knows the last list. */
 import { afterEach, expect, test } from "bun:test";
+import type { Did } from "../../../../src/core/codec/did.ts";
 import { type Blocks, openBlocks } from "../../../../src/nodes/parties/blocks.ts";
 import { openLocalBus } from "../../../../src/plugins/bus/local.ts";
 import { memoryPlugin } from "../../../../src/plugins/memory/memory.ts";
@@ -114,4 +115,17 @@ test("a change that fails in the middle says so, and is whole when it is repeate
   const both = ["192.0.2.2", "192.0.2.3"];
   expect(await blocks.change(wanted)).toMatchObject({ added: 1, replaced: 1 });
   expect([subjectsOf(blocks), subjectsOf(await open(receipts))]).toEqual([both, both]);
+});
+
+test("who is blocked altogether stays so when a report blocks them as sender, until they are removed", async () => {
+  const blocks = await open(await table());
+  const did = `did:svc:${"1".repeat(20)}` as Did;
+  const as = (kind: "did" | "sender") => ({ subject: did, kind, reason: null });
+  await blocks.change({ add: [as("did")], remove: [] });
+  await blocks.change({ add: [as("sender")], remove: [] });
+  expect(blocks.checkDid(did)?.code).toBe("policy_denied");
+  await blocks.change({ add: [as("sender")], remove: [did] });
+  expect([blocks.checkDid(did), blocks.list().map(({ kind }) => kind)]).toEqual([null, ["sender"]]);
+  await blocks.change({ add: [as("did")], remove: [] });
+  expect(blocks.checkDid(did)?.code).toBe("policy_denied");
 });
