@@ -8,14 +8,9 @@ import type { Receipts } from "../storage/contract.ts";
 
 /** Where the process keeps what its operator decides: the store of the first node that it runs. */
 export function receiptsOf({ directory, cache, relay }: Config, stores: OpenStores): Receipts {
-  const node = cache.enabled
-    ? "cache"
-    : relay.enabled
-      ? "relay"
-      : directory.enabled
-        ? "directory"
-        : "witness";
-  return stores.capability(`${node}.store`, "receipts");
+  const enabled = { cache: cache.enabled, relay: relay.enabled, directory: directory.enabled };
+  const node = (["cache", "relay", "directory"] as const).find((name) => enabled[name]);
+  return stores.capability(`${node ?? "witness"}.store`, "receipts");
 }
 
 export const directoryReceipts = (stores: OpenStores): Receipts =>

@@ -44,7 +44,10 @@ export function registerDoctorCommand(program: Command): void {
       const config = await readConfig(options.config, { toServe: true });
       const startOnly = options.start === true;
       const findings = await examine(config, { file: options.config, startOnly });
-      const labelOf = ({ ok, warning }: Finding) => (ok ? (warning ? "warn" : "ok  ") : "FAIL");
+      const labelOf = ({ ok, warning }: Finding) => {
+        if (!ok) return "FAIL";
+        return warning ? "warn" : "ok  ";
+      };
       const lines = findings.map((one) => `${labelOf(one)}  ${one.name}: ${one.detail}`);
       createReport(options.json === true).result(findings, lines.join("\n"));
       if (findings.some(({ ok }) => !ok)) throw failedInResult("some checks failed");

@@ -36,8 +36,9 @@ async function listMembers(search: string | null, flags: NodeFlags): Promise<voi
   const all: MemberRow[] = [];
   for await (const page of pagesOf(search, flags)) {
     all.push(...page);
-    if (flags.json !== true && page.length > 0)
-      report.result(null, page.map((one) => printable(memberLine(one))).join("\n"));
+    if (flags.json === true || page.length === 0) continue;
+    const lines = page.map((one) => printable(memberLine(one)));
+    report.result(null, lines.join("\n"));
   }
   const total = search === null ? countOf(all.length, "member") : `${all.length} found`;
   report.result({ members: all }, total);

@@ -220,6 +220,11 @@ async function judge(
   );
 }
 
+function signatureState(holds: boolean | null): "unknown" | "holds" | "fails" {
+  if (holds === null) return "unknown";
+  return holds ? "holds" : "fails";
+}
+
 const reportVerdict = (judged: Judged): string => {
   const { holds } = judged;
   const isTimeSigned = coversTime(judged);
@@ -257,7 +262,7 @@ const showReport = (session: CommandSession, _flags: object, named: string | und
       sent_at: timeOf(one.sentMs),
       group: one.group,
       media_type: one.mediaType,
-      signature: one.holds === null ? "unknown" : one.holds ? "holds" : "fails",
+      signature: signatureState(one.holds),
       time_signed: coversTime(one),
       content: reportedContent(one),
     }));

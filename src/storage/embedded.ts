@@ -267,7 +267,8 @@ class Chain implements EmbeddedLedger {
     { call, bytes, label }: NewCall,
     sequence: bigint,
   ): Submission {
-    const hash = blake2b256(concatBytes(bytes, utf8(records.poolKey(sequence))));
+    const place = utf8(records.poolKey(sequence));
+    const hash = blake2b256(concatBytes(bytes, place));
     const submission: Submission = {
       txHash: encodeHex0x(hash),
       did: call.did,
@@ -388,10 +389,10 @@ class Chain implements EmbeddedLedger {
       const binding = { ...this.proofsIn(view), submitter: this.options.operator };
       if (entry.call !== null) records.writeKeyProof(view, entry.call, binding);
     }
-    const state = dropped ? "dropped" : refused ? "failed" : "finalized";
+    const included = refused ? "failed" : "finalized";
     const submission: Submission = {
       ...kept,
-      state,
+      state: dropped ? "dropped" : included,
       reason: refused ? outcome : null,
       block: dropped ? null : block,
     };

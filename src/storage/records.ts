@@ -200,8 +200,9 @@ function set(view: TableChange, code: string, to: Standing | null): void {
     view.remove(`e${hexOf(before.untilMs)}${code}`);
   if (to === null) view.remove(`r${code}`);
   else {
-    view.put(`r${code}`, concatBytes(utf8(hexOf(to.untilMs)), to.value));
-    view.put(`e${hexOf(to.untilMs)}${code}`, new Uint8Array(0));
+    const until = hexOf(to.untilMs);
+    view.put(`r${code}`, concatBytes(utf8(until), to.value));
+    view.put(`e${until}${code}`, new Uint8Array(0));
   }
 }
 

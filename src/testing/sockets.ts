@@ -93,19 +93,25 @@ function socketOver(stream: Duplex, data: unknown): ServerSocket {
   };
 }
 
+const maskBytes = 4;
+
 type SocketFrame = { readonly opcode: number; readonly payload: Buffer; readonly length: number };
 
 /** The first whole frame; `null` while more must come. */
 function frameIn(bytes: Buffer): SocketFrame | null {
   if (bytes.length < 2) return null;
   const short = (bytes[1] as number) & 0x7f;
-  const more = short === 126 ? 2 : short === 127 ? 8 : 0;
-  const head = 2 + more + 4;
+  const isMiddle = short === 126;
+  const isLong = short === 127;
+  let head = 2 + maskBytes;
+  if (isMiddle) head += 2;
+  if (isLong) head += 8;
   if (bytes.length < head) return null;
-  const size =
-    more === 0 ? short : more === 2 ? bytes.readUInt16BE(2) : Number(bytes.readBigUInt64BE(2));
+  let size = short;
+  if (isMiddle) size = bytes.readUInt16BE(2);
+  if (isLong) size = Number(bytes.readBigUInt64BE(2));
   if (bytes.length < head + size) return null;
-  const mask = bytes.subarray(head - 4, head);
+  const mask = bytes.subarray(head - maskBytes, head);
   const payload = Buffer.from(bytes.subarray(head, head + size));
   for (let i = 0; i < payload.length; i++)
     payload[i] = (payload[i] as number) ^ (mask[i % 4] as number);
@@ -114,11 +120,14 @@ function frameIn(bytes: Buffer): SocketFrame | null {
 
 /** Of a server: not masked. */
 function frameOf(opcode: number, payload: Uint8Array): Buffer {
+  const first = 0x80 | opcode;
   const { length } = payload;
-  const head = Buffer.alloc(length < 126 ? 2 : length < 65_536 ? 4 : 10);
-  head[0] = 0x80 | opcode;
-  head[1] = length < 126 ? length : length < 65_536 ? 126 : 127;
-  if (head.length === 4) head.writeUInt16BE(length, 2);
-  if (head.length === 10) head.writeBigUInt64BE(BigInt(length), 2);
+  if (length < 126) return Buffer.concat([Uint8Array.of(first, length), payload]);
+  const isMiddle = length < 65_536;
+  const head = Buffer.alloc(isMiddle ? 4 : 10);
+  head[0] = first;
+  head[1] = isMiddle ? 126 : 127;
+  if (isMiddle) head.writeUInt16BE(length, 2);
+  else head.writeBigUInt64BE(BigInt(length), 2);
   return Buffer.concat([head, payload]);
 }

@@ -35,8 +35,10 @@ export function useNames(): Names {
     async () => new Map((await me.store.people()).map((one) => [one.did as string, one])),
     [],
   );
-  return (did) =>
-    did === me.did ? t.you : did === null ? t.somebody : nameOf(people?.get(did) ?? null, did);
+  return (did) => {
+    if (did === me.did) return t.you;
+    return did === null ? t.somebody : nameOf(people?.get(did) ?? null, did);
+  };
 }
 
 /** What somebody did with the conversation, in place of a message. */

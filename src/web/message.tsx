@@ -15,7 +15,7 @@ import {
 } from "./parts.tsx";
 import { summaryOf } from "./people.tsx";
 import { attempt, failureText, me } from "./session.ts";
-import { cut, durationOf, oneLine, piecesOf, sizeText, timeOf } from "./text.ts";
+import { cut, durationOf, oneLine, type Piece, piecesOf, sizeText, timeOf } from "./text.ts";
 import { t } from "./words/language.ts";
 
 type BubbleProps = {
@@ -267,25 +267,27 @@ function Quoted({ answer }: { readonly answer: StoredMessage }) {
 
 const textShown = 3_000;
 
+function PieceOfText({ text, isLink, host, style }: Piece) {
+  if (isLink)
+    return (
+      <a href={text} target="_blank" rel="noopener noreferrer">
+        {text}
+        {host !== null && ` (${host})`}
+      </a>
+    );
+  if (style === "bold") return <b>{text}</b>;
+  if (style === "code") return <code>{text}</code>;
+  return text;
+}
+
 function TextContent({ text }: { readonly text: string }) {
   const [isWhole, setWhole] = useState(false);
   const shown = isWhole ? text : cut(text, textShown);
   return (
     <p class="text" dir="auto">
-      {piecesOf(shown).map(({ text: piece, isLink, host, style }, i) =>
-        isLink ? (
-          <a key={i} href={piece} target="_blank" rel="noopener noreferrer">
-            {piece}
-            {host !== null && ` (${host})`}
-          </a>
-        ) : style === "bold" ? (
-          <b key={i}>{piece}</b>
-        ) : style === "code" ? (
-          <code key={i}>{piece}</code>
-        ) : (
-          piece
-        ),
-      )}
+      {piecesOf(shown).map((piece, i) => (
+        <PieceOfText key={i} {...piece} />
+      ))}
       {shown !== text && <Button onClick={() => setWhole(true)}>{t.showAll}</Button>}
     </p>
   );

@@ -208,7 +208,8 @@ export function Button({
   children,
 }: ButtonProps) {
   const click = () => (ask === undefined || confirm(ask) ? onClick() : undefined);
-  const look = main ? "main" : danger ? "plain danger" : "plain";
+  const plain = danger ? "plain danger" : "plain";
+  const look = main ? "main" : plain;
   return (
     <button type="button" class={look} aria-label={label} onClick={() => attempt(click)}>
       {children}

@@ -177,10 +177,11 @@ type FoundProps = {
 };
 
 function FoundMessages({ found, isOver, sought }: FoundProps) {
+  const none = isOver ? t.noneFound : t.searching;
   return (
     <section aria-label={t.foundMessages}>
       <p class="label" role="status">
-        {found.length > 0 ? t.messages : isOver ? t.noneFound : t.searching}
+        {found.length > 0 ? t.messages : none}
       </p>
       <ul>
         {found.map(({ conversation, message }) => (

@@ -17,8 +17,10 @@ const pauseMs = 250;
 export type Found = { readonly conversation: Conversation; readonly message: StoredMessage };
 
 /** What is said in it: words, or the name of a file. */
-const saidIn = (message: StoredMessage): string =>
-  isFile(message) ? message.name : isChange(message) ? "" : (message.text ?? "");
+function saidIn(message: StoredMessage): string {
+  if (isFile(message)) return message.name;
+  return isChange(message) ? "" : (message.text ?? "");
+}
 
 /** The latest conversation first, and there the newest message. */
 async function* search(sought: string): AsyncGenerator<Found> {

@@ -127,7 +127,7 @@ export function durationOf(seconds: number): string {
   return format.format(seconds / size);
 }
 
-type Piece = {
+export type Piece = {
   readonly text: string;
   readonly isLink: boolean;
   /** Of words between stars or backticks, which are not shown. */

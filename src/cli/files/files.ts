@@ -61,7 +61,8 @@ export function safeFileName(text: string): string {
     .replace(/^[.\s-]+/, "")
     .replace(/(?<![.\s])[.\s]+$/, "");
   const isReserved = /^(con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$)/i.test(plain);
-  const name = plain === "" ? "message" : isReserved ? `message-${plain}` : plain;
+  const prefixed = isReserved ? `message-${plain}` : plain;
+  const name = plain === "" ? "message" : prefixed;
   const [stem, extension] = splitExtension(name);
   if (Buffer.byteLength(extension) >= extensionBytesMax) return cut(name, fileNameBytesMax);
   return cut(stem, fileNameBytesMax - Buffer.byteLength(extension)) + extension;

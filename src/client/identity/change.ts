@@ -146,9 +146,8 @@ export async function change(
   if (action === "AddService" || action === "UpdateService")
     await rememberHosts(client, did, [intent.service]);
   const accepted = await client.directory.submit(submission);
-  const left =
-    action === "remove_alias" ? intent.alias : action === "update_alias" ? intent.oldAlias : null;
-  if (left !== null) await forgetOwnAlias(client, did, left);
+  if (action === "remove_alias") await forgetOwnAlias(client, did, intent.alias);
+  if (action === "update_alias") await forgetOwnAlias(client, did, intent.oldAlias);
   const nonceNow = async () =>
     terms.state === null
       ? toldNonce(client, did, counter)

@@ -266,11 +266,9 @@ export class Incoming {
     // A note, a revision, a timer or a change of a group counts only from its proven author.
     const isBound = note !== null || revision !== null || timer !== null || isGroupChange(given);
     const isDropped = person?.isBlocked === true || (sender === null && isBound);
-    const row = isDropped
-      ? null
-      : sender === null
-        ? given
-        : await this.#inGroup(batch, given, { ...context, sender, person });
+    const ofSender = async () =>
+      sender === null ? given : this.#inGroup(batch, given, { ...context, sender, person });
+    const row = isDropped ? null : await ofSender();
     if (row === null || note !== null) deleteBody(batch, given.body);
     if (row === null) return [];
     if (note !== null)

@@ -408,14 +408,16 @@ export function storedMessage(
       : null;
   const isDeleted = revision?.text === null;
   const isEdited = typeof revision?.text === "string" && said !== null && row.name === "";
+  const shown = isEdited ? (revision?.text ?? null) : said;
+  const edited = isEdited ? "edited" : null;
   const least = deliveryStates.find((state) => to.some((copy) => copy.state === state)) ?? "sent";
   return {
     ...same,
     key,
     sentAt: new Date(row.sentMs),
     arrivedAt: new Date(arrivedMs),
-    text: isDeleted ? null : isEdited ? (revision?.text ?? null) : said,
-    revised: isDeleted ? "deleted" : isEdited ? "edited" : null,
+    text: isDeleted ? null : shown,
+    revised: isDeleted ? "deleted" : edited,
     content: body.is === "elsewhere" || body.is === "removed" ? body.is : "whole",
     reactions,
     // Later than the last arrival is only what came by a clock that was ahead.

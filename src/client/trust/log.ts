@@ -71,7 +71,8 @@ export function parseLogPolicy(text: string): LogPolicy {
       witnesses.set(name, key);
       rules.set(name, (names) => names.has(name));
     } else if (kind === "group" && more.length > 0 && more.every((one) => rules.has(one))) {
-      const least = third === "any" ? 1 : third === "all" ? more.length : Number(third);
+      const count = third === "all" ? more.length : Number(third);
+      const least = third === "any" ? 1 : count;
       const isFit = Number.isInteger(least) && least >= 1 && least <= more.length;
       if (!isFit || new Set(more).size < more.length) throw invalid(line);
       rules.set(name, (names) => more.filter((one) => rules.get(one)?.(names)).length >= least);

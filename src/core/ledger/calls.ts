@@ -277,15 +277,16 @@ export function decodeLedgerCall(bytes: Uint8Array, indices = ownIndices): Ledge
 
 // --------------------------------------------------------------------------------- what a call names and claims
 
+function aliasTexts(call: LedgerCall): readonly string[] {
+  if (call.name === "update_alias") return [call.oldAlias, call.newAlias];
+  return "alias" in call && call.alias !== null ? [call.alias] : [];
+}
+
 /** The aliases in normal form whose holder decides over a call. */
 export function aliasesNamed(call: LedgerCall): string[] {
-  const texts =
-    call.name === "update_alias"
-      ? [call.oldAlias, call.newAlias]
-      : "alias" in call && call.alias !== null
-        ? [call.alias]
-        : [];
-  return texts.map((text) => normalizeAlias(text)).filter((alias) => alias !== null);
+  return aliasTexts(call)
+    .map((text) => normalizeAlias(text))
+    .filter((alias) => alias !== null);
 }
 
 /** The alias in normal form that a call claims for its DID: the last one that it names, unless it removes that. */

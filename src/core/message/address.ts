@@ -149,7 +149,8 @@ export function parseEndpoint(
   const scheme = (parts[1] as string).toLowerCase() as "http" | "https";
   if (scheme === "http" && !rules.allowHttp) return null;
   const written = (parts[2] as string).toLowerCase();
-  const port = parts[3] === undefined ? (scheme === "https" ? 443 : 80) : Number(parts[3]);
+  const usualPort = scheme === "https" ? 443 : 80;
+  const port = parts[3] === undefined ? usualPort : Number(parts[3]);
   if (port > 65_535 || (port < 1_024 && port !== 80 && port !== 443)) return null;
   const url = URL.parse(text);
   if (url === null || url.hostname !== written || url.username !== "" || url.password !== "")

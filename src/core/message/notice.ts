@@ -59,7 +59,8 @@ export function encodeNoticeText({
   issuedAtMs,
 }: Pick<Notice, "did" | "text" | "issuedAtMs">): Uint8Array {
   const issuedAt = renderTimestamp(issuedAtMs);
-  return noticeText({ did, issuedAt, textSha256: encodeHex(sha256(utf8(text))) });
+  const textSha256 = encodeHex(sha256(utf8(text)));
+  return noticeText({ did, issuedAt, textSha256 });
 }
 
 /** Whether a method that `authentication` of this document lists has signed the notice of its DID. */

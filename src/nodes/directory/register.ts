@@ -399,14 +399,14 @@ function statusRoute(parts: DirectoryParts): Route {
       const pending = await stillPending(parts, receipt, call.nowMs);
       const { record } = await parts.ledger.account(did);
       const txId = record === null ? pending?.txId : receipt?.txId;
+      const unconfirmed = pending === null ? "missing" : "pending";
       return {
         status: 200,
         json: {
           did,
           source: "chain",
           registered: record !== null,
-          registration_status:
-            record !== null ? "confirmed" : pending !== null ? "pending" : "missing",
+          registration_status: record === null ? unconfirmed : "confirmed",
           ...(record === null ? {} : { version: Number(record.version) }),
           ...(record?.document == null ? {} : { did_document: renderDocument(record.document) }),
           ...(txId == null ? {} : { tx_id: txId }),

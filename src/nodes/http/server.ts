@@ -159,7 +159,8 @@ async function drain(
 ): Promise<void> {
   for (const app of apps) app.startDraining();
   const endsAtMs = performance.now() + timeoutMs;
-  await withDeadline(Promise.all(servers.map((server) => server.stop(false))), timeoutMs);
+  const stopping = servers.map((server) => server.stop(false));
+  await withDeadline(Promise.all(stopping), timeoutMs);
   const isBusy = (app: App) => app.inFlight().requests + app.inFlight().bodyBytes > 0;
   while (apps.some(isBusy) && performance.now() < endsAtMs) await Bun.sleep(drainPollMs);
   await Promise.all(servers.map((server) => server.stop(true)));

@@ -174,7 +174,8 @@ export function followDeletions({
   }, secondMs);
   const expect = async (did: Did) => {
     const key = `${duePrefix}${did}/${crypto.randomUUID()}`;
-    await receipts.put(key, utf8(String((await lifeOf(did)) ?? 0)), now() + followedMs);
+    const life = (await lifeOf(did)) ?? 0;
+    await receipts.put(key, utf8(String(life)), now() + followedMs);
     isDue = true;
     return () => receipts.remove(key);
   };

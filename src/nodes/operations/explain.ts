@@ -109,27 +109,24 @@ async function stepsOf(parts: ExplainParts, facts: Facts, now: () => number): Pr
   const isDemanding = [parts.relay?.rules, parts.cache?.settings].some(
     (rules) => rules?.require_sender_signature,
   );
-  return [
-    ...(parts.maintenance.state() === null
-      ? []
-      : [stops("maintenance", "this node refuses writes until `waypost maintenance off`")]),
-    keyStep(recipient),
-    policyStep(policy),
-    ...(isForeign
-      ? [stops("home", "another Directory's, and this node serves recipients of its own")]
-      : []),
-    ...(isDemanding ? [note("signatures", "unsigned envelopes are refused")] : []),
+  const steps: Step[] = [];
+  if (parts.maintenance.state() !== null)
+    steps.push(stops("maintenance", "this node refuses writes until `waypost maintenance off`"));
+  steps.push(keyStep(recipient), policyStep(policy));
+  if (isForeign)
+    steps.push(stops("home", "another Directory's, and this node serves recipients of its own"));
+  if (isDemanding) steps.push(note("signatures", "unsigned envelopes are refused"));
+  steps.push(
     blocked === null ? ok("block list", "names neither") : stops("block list", blocked.detail),
-    ...networkSteps(parts, client),
-    ...(parts.cache === null
-      ? []
-      : [
-          await storeStep(parts.cache, recipient, now),
-          ...(await cacheSteps(parts.cache, recipient, { from, client }, now)),
-          ...(await bundleSteps(parts.cache, recipient, now)),
-        ]),
-    ...deliverySteps(parts, recipient),
-  ];
+  );
+  steps.push(...networkSteps(parts, client));
+  if (parts.cache !== null) {
+    steps.push(await storeStep(parts.cache, recipient, now));
+    steps.push(...(await cacheSteps(parts.cache, recipient, { from, client }, now)));
+    steps.push(...(await bundleSteps(parts.cache, recipient, now)));
+  }
+  steps.push(...deliverySteps(parts, recipient));
+  return steps;
 }
 
 function keyStep({ document, life }: Subject): Step {
@@ -214,18 +211,16 @@ async function cacheSteps(
   });
   const isListed =
     whole.state === "stops" || checkService(recipient, settings.public_endpoints) === null;
-  const texts = (await pushesOf?.(key, now())) ?? [
+  const unlisted = `${whole.detail}; but the document does not list this Cache`;
+  const devices = (await pushesOf?.(key, now())) ?? [
     "this Cache wakes no devices: push.enabled is false",
   ];
+  const pushes = devices.length === 0 ? ["no device has subscribed"] : devices;
   return [
-    isListed
-      ? whole
-      : note(whole.what, `${whole.detail}; but the document does not list this Cache`),
+    isListed ? whole : note(whole.what, unlisted),
     poolStep(sending, client, { sums, settings: own }),
     ...passSteps(sending, await passesOf(key, now())),
-    ...(texts.length === 0 ? ["no device has subscribed"] : texts).map((text) =>
-      note("push", text),
-    ),
+    ...pushes.map((text) => note("push", text)),
   ];
 }
 

@@ -62,6 +62,25 @@ const invalidInvitation = (detail: string): Fault => fault("invitation_invalid",
 
 const prefix = "/invitation/";
 
+/** Takes a free one of the places, or finds the one that the DID has; `false` when others have all. */
+async function takePlace(
+  receipts: Receipts,
+  places: readonly string[],
+  use: Use & { readonly did: Did },
+  untilMs: number,
+): Promise<boolean> {
+  const record = encodeRecord(use);
+  // Each DID begins at a place of its own, so that it finds the use that it has, and a free one, after few looks.
+  const digest = encodeHex(sha256(utf8(use.did)));
+  const first = Number.parseInt(digest.slice(0, 8), 16);
+  for (const n of places.keys()) {
+    const key = places[(first + n) % places.length] ?? "";
+    const held = await receipts.putIfAbsent(key, record, untilMs, use.atMs);
+    if (held === null || decodeRecord<Use>(held).did === use.did) return true;
+  }
+  return false;
+}
+
 export function createInvitations({
   receipts,
   now,
@@ -131,16 +150,9 @@ export function createInvitations({
       if (invitation === null) return invalidInvitation("there is no such invitation");
       if (invitation.revokedAtMs !== null) return invalidInvitation("the invitation was revoked");
       if (invitation.expiresAtMs <= now()) return invalidInvitation("the invitation has expired");
-      const use = encodeRecord({ did, atMs: now() } satisfies Use);
-      const places = placesOf(invitation);
-      // Each DID begins at a place of its own, so that it finds the use that it has, and a free one, after few looks.
-      const first = Number.parseInt(encodeHex(sha256(utf8(did))).slice(0, 8), 16);
-      for (const n of places.keys()) {
-        const key = places[(first + n) % places.length] ?? "";
-        const held = await receipts.putIfAbsent(key, use, endOf(invitation), now());
-        if (held === null || decodeRecord<Use>(held).did === did) return null;
-      }
-      return invalidInvitation("the invitation has been used up");
+      const use = { did, atMs: now() };
+      const isTaken = await takePlace(receipts, placesOf(invitation), use, endOf(invitation));
+      return isTaken ? null : invalidInvitation("the invitation has been used up");
     },
     erase: async (did) => {
       let erased = 0;

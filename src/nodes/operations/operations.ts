@@ -208,7 +208,8 @@ function decodeChange({ add: asked, remove }: Static<typeof blockBody>): BlockCh
   for (const { subject: text, sender_only, reason } of asked) {
     const parsed = parseBlockSubject(text);
     if (isFault(parsed)) return parsed;
-    const kind = parsed.isNetwork ? "network" : sender_only ? "sender" : "did";
+    const kindOfDid = sender_only ? "sender" : "did";
+    const kind = parsed.isNetwork ? "network" : kindOfDid;
     add.push({ subject: parsed.subject, kind, reason });
   }
   // A text that can't be blocked is in no list, and comes back as one that is missing there.

@@ -139,6 +139,12 @@ async function deliverLive(
   };
 }
 
+/** The path behind the endpoint that a recipient publishes. */
+function suffixOf(channel: Channel, to: Did): string {
+  if (channel === "relay") return `/relay/${encodeURIComponent(to)}`;
+  return channel === "cache" ? "/cache/store" : "";
+}
+
 /** To another host. An inbox gets no more than the envelope and its way. */
 async function postToHost(
   parts: DeliveryParts,
@@ -152,12 +158,7 @@ async function postToHost(
     return { httpStatus: null, error: "destination_unavailable", giveUp: true };
   const answer = await parts.egress.send({
     endpoint,
-    suffix:
-      channel === "relay"
-        ? `/relay/${encodeURIComponent(envelope.to)}`
-        : channel === "cache"
-          ? "/cache/store"
-          : "",
+    suffix: suffixOf(channel, envelope.to),
     body: envelope.bytes,
     headers: headersTo(channel, relayed),
     wantsBody: (httpStatus) => channel !== "inbox" || httpStatus === otherContent.status,

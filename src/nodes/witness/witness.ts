@@ -55,7 +55,10 @@ export type WitnessParts = {
 
 export function createWitness(parts: WitnessParts): readonly Route[] {
   const ofHash = new Map(
-    parts.watched.map((one) => [encodeHex(sha256(utf8(one.key.name))), one.key.name]),
+    parts.watched.map(({ key }) => {
+      const hash = sha256(utf8(key.name));
+      return [encodeHex(hash), key.name];
+    }),
   );
   const logOf = (call: Call) => ofHash.get(call.params["origin"] ?? "") ?? null;
   return [

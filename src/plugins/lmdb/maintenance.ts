@@ -474,11 +474,8 @@ function messageRecord(
     envelope: status === held ? (body?.envelope ?? noBytes) : noBytes,
     digest: wordBytes(rows.words(slot, "digest")),
   };
-  return {
-    kind: "message",
-    state: status === held ? "active" : status === acked ? "acked" : "kept",
-    entry,
-  };
+  const ended = status === acked ? "acked" : "kept";
+  return { kind: "message", state: status === held ? "active" : ended, entry };
 }
 
 function bodyOf({ tables, transaction }: Snapshot, rows: RowTable, slot: number): FoundBody | null {

@@ -104,8 +104,10 @@ async function copy(query: Query, { pool }: Shard, given: Copied): Promise<void>
     const rows = await query(`fetch ${count} from moved`);
     const last = rows.at(-1);
     if (last === undefined) return;
-    await pool.write("copy_in", [...given, `[${rows.map((row) => String(row["row"])).join(",")}]`]);
-    count = Math.max(1, Math.min(rowsAtOnce, Math.floor(bytesAtOnce / Number(last["weight"]))));
+    const texts = rows.map((row) => String(row["row"]));
+    await pool.write("copy_in", [...given, `[${texts.join(",")}]`]);
+    const fitting = Math.floor(bytesAtOnce / Number(last["weight"]));
+    count = Math.max(1, Math.min(rowsAtOnce, fitting));
   }
 }
 

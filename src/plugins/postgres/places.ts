@@ -179,7 +179,8 @@ export class Places {
 
   private async lookOnce(): Promise<void> {
     await Bun.sleep(Math.max(0, this.lookedAtMs + lookAgainMs - performance.now()));
-    await withDeadline(Promise.all(this.shards.map((shard, n) => this.ask(shard, n))), lookMsMax);
+    const asked = this.shards.map((shard, n) => this.ask(shard, n));
+    await withDeadline(Promise.all(asked), lookMsMax);
     await withDeadline(
       openArrived(this.shards, this.tables).catch(() => {}),
       lookMsMax,

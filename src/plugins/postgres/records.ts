@@ -116,7 +116,8 @@ export class PostgresTable implements SharedTable {
         keys.size === 0
           ? null
           : await this.reads.add({ given: [...keys], bytes: 64 * keys.size, key: "" });
-      const fetched = new Fetched(new Map([...keys].map((key) => [key, found?.get(key) ?? null])));
+      const values = [...keys].map((key) => [key, found?.get(key) ?? null] as const);
+      const fetched = new Fetched(new Map(values));
       const outcome = tryWork(() => work(fetched));
       if (fetched.isWhole) return resultOf(outcome) as T;
       for (const key of fetched.wantedKeys) keys.add(key);

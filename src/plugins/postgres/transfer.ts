@@ -72,6 +72,7 @@ function messageRecord(row: SqlRow, state: "active" | "acked" | "kept"): StoreRe
   const expiresAtMs = Number(row["expires_ms"]);
   const [keptMs, preview] = [row["kept_ms"], row["preview"]];
   const isKept = keptMs !== null && keptMs !== undefined;
+  const keeping = preview === null ? "TombstoneReference" : "KeepHeaderPreview";
   const arrival = row["arrival"];
   const entry: MailboxEntry = {
     recipient: String(row["box"]) as MailboxKey,
@@ -80,11 +81,7 @@ function messageRecord(row: SqlRow, state: "active" | "acked" | "kept"): StoreRe
     // Not known of what is no longer there.
     storedAtMs: arrival === undefined ? 0 : storedAtOf(Number(arrival), expiresAtMs),
     expiresAtMs,
-    onExpiry: !isKept
-      ? "DeleteOnExpiry"
-      : preview === null
-        ? "TombstoneReference"
-        : "KeepHeaderPreview",
+    onExpiry: isKept ? keeping : "DeleteOnExpiry",
     keptUntilMs: isKept ? Number(keptMs) : expiresAtMs,
     headerPreview: isKept && preview !== null ? columnBytes(preview) : null,
     labels: (row["labels"] as string[] | null | undefined) ?? [],

@@ -183,7 +183,8 @@ function encodeEnvelope({ messageId, bytes }: LiveDelivery["envelope"]): Uint8Ar
 /** `null` when it was withdrawn. */
 function decodeEnvelope(message: Uint8Array, to: Did): LiveDelivery["envelope"] | null {
   const end = message.indexOf(0x0a);
-  const messageId = parseUuid(decodeUtf8(message.subarray(0, Math.max(end, 0))) ?? "");
+  const head = decodeUtf8(message.subarray(0, Math.max(end, 0)));
+  const messageId = parseUuid(head ?? "");
   return messageId === null ? null : { to, messageId, bytes: message.subarray(end + 1) };
 }
 
