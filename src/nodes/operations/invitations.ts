@@ -10,7 +10,7 @@ import { encodeBase58, encodeHex, utf8 } from "../../core/codec/bytes.ts";
 import { sha256 } from "../../core/codec/crypto.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { dayMs } from "../../core/codec/time.ts";
-import { type Fault, fault } from "../../core/fault.ts";
+import { type Fault, fault, isFault } from "../../core/fault.ts";
 import { invitationsMax } from "../../core/schema/schema.ts";
 import type { Receipts } from "../../storage/contract.ts";
 import { decodeRecord, encodeRecord, readRecord, scanRecords } from "../parties/records.ts";
@@ -61,6 +61,19 @@ const idOfUse = (key: string): string => key.slice(usePrefix.length).split("/")[
 const invalidInvitation = (detail: string): Fault => fault("invitation_invalid", detail);
 
 const prefix = "/invitation/";
+
+/** By its code, or by the beginning of its id. */
+function onlyNamed(all: readonly Invitation[], named: string): Invitation | Fault {
+  const found = all.filter(({ id }) => id.startsWith(named) || id === invitationId(named));
+  const [one] = found;
+  if (one === undefined) return fault("not_found", "no invitation has this id");
+  return found.length > 1 ? fault("not_found", "several ids begin like this") : one;
+}
+
+function checkOpenInvitation({ revokedAtMs, expiresAtMs }: Invitation, nowMs: number): Fault | null {
+  if (revokedAtMs !== null) return invalidInvitation("the invitation was revoked");
+  return expiresAtMs <= nowMs ? invalidInvitation("the invitation has expired") : null;
+}
 
 /** Takes a free one of the places, or finds the one that the DID has; `false` when others have all. */
 async function takePlace(
@@ -132,15 +145,8 @@ export function createInvitations({
       return { ...made, code };
     },
     revoke: async (named) => {
-      const found = (await readAll()).filter(
-        ({ id }) => id.startsWith(named) || id === invitationId(named),
-      );
-      const [one] = found;
-      if (one === undefined || found.length > 1)
-        return fault(
-          "not_found",
-          one === undefined ? "no invitation has this id" : "several ids begin like this",
-        );
+      const one = onlyNamed(await readAll(), named);
+      if (isFault(one)) return one;
       const revoked = { ...one, revokedAtMs: one.revokedAtMs ?? now() };
       await keepInvitation(revoked);
       return revoked;
@@ -148,8 +154,8 @@ export function createInvitations({
     claim: async (code, did) => {
       const invitation = await readNow<Invitation>(prefix + invitationId(code));
       if (invitation === null) return invalidInvitation("there is no such invitation");
-      if (invitation.revokedAtMs !== null) return invalidInvitation("the invitation was revoked");
-      if (invitation.expiresAtMs <= now()) return invalidInvitation("the invitation has expired");
+      const ended = checkOpenInvitation(invitation, now());
+      if (ended !== null) return ended;
       const use = { did, atMs: now() };
       const isTaken = await takePlace(receipts, placesOf(invitation), use, endOf(invitation));
       return isTaken ? null : invalidInvitation("the invitation has been used up");
