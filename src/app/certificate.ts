@@ -1,6 +1,6 @@
 /**
- * The certificate of the public listeners: two files in PEM, checked before anything listens with them. Another
- * certificate is served after a restart.
+ * The certificate of the public listeners: two files in PEM, checked before anything
+ * listens with them. Another certificate is served after a restart.
  */
 import { createPrivateKey, X509Certificate } from "node:crypto";
 import { readFileSync } from "node:fs";

@@ -1,6 +1,7 @@
 /**
- * One process out of a configuration: stores, bus, nodes, listeners, sweepers and metrics, and how all of it ends.
- * `serve`, `dev` and the tests start nodes through `startNodes` and nothing else.
+ * One process out of a configuration: stores, bus, nodes, listeners, sweepers and metrics,
+ * and how all of it ends. `serve`, `dev` and the tests start nodes through `startNodes` and
+ * nothing else.
  * Source: rules section 9.
  */
 
@@ -53,7 +54,10 @@ export type RunningNodes = {
   readonly urls: readonly string[];
   readonly adminUrls: readonly string[];
   readonly stores: OpenStores;
-  /** Reads the configuration again, applies what can change while running, and names the rest; a text: why not. */
+  /**
+   * Reads the configuration again, applies what can change while running, and names the
+   * rest; a text: why not.
+   */
   readonly reloadFile: () => Promise<ReloadPlan | string>;
   /** Accepts nothing new, finishes requests in flight, closes the stores. Idempotent. */
   readonly stop: () => Promise<void>;
@@ -132,7 +136,10 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   }
 }
 
-/** By which key a store knows its ledger's log: the key of this process, or that the log is kept elsewhere. */
+/**
+ * By which key a store knows its ledger's log: the key of this process, or that the log is
+ * kept elsewhere.
+ */
 function logKeyOf(
   { directory }: Config,
   { logKey }: Keys,
@@ -167,7 +174,10 @@ async function drain(
 /** Limit of one step of the shutdown; stores have a longer one. */
 const partMsMax = 4_000;
 
-/** The same for SIGHUP and for `waypost reload`, whose answer it is; the log has it in either case. */
+/**
+ * The same for SIGHUP and for `waypost reload`, whose answer it is; the log has it in
+ * either case.
+ */
 async function reloadFile(
   config: Config,
   { readConfig, onReload }: Pick<StartOptions, "readConfig" | "onReload">,

@@ -1,8 +1,9 @@
 /**
- * The file descriptors of the process. When they are used up, the system lets connections wait at every listener, that of
- * the operator too. So a few are held in reserve: with the last one the public listeners close, which resets what waits
- * there, and the reserve is given up to the admin listeners; with room again the public ones listen again. Connections
- * that exist go on meanwhile.
+ * The file descriptors of the process. When they are used up, the system lets connections
+ * wait at every listener, that of the operator too. So a few are held in reserve: with the
+ * last one the public listeners close, which resets what waits there, and the reserve is
+ * given up to the admin listeners; with room again the public ones listen again.
+ * Connections that exist go on meanwhile.
  * Source: proc(5), D470.
  */
 import { closeSync, openSync, readdirSync, readFileSync, statSync } from "node:fs";

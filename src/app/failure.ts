@@ -1,7 +1,8 @@
 /**
- * Failures of a command that the person who runs it can act on are shown without a stack; anything else that is thrown
- * is a bug. Of a serving process, what would bypass its log (uncaught exceptions, unhandled rejections, what libraries
- * print) becomes a line of the log. URLs in library output are cut to scheme and host, because URLs of chain nodes can
+ * Failures of a command that the person who runs it can act on are shown without a stack;
+ * anything else that is thrown is a bug. Of a serving process, what would bypass its log
+ * (uncaught exceptions, unhandled rejections, what libraries print) becomes a line of the
+ * log. URLs in library output are cut to scheme and host, because URLs of chain nodes can
  * hold an access token.
  * Source: docs/run.md, "Watch".
  */
@@ -37,7 +38,10 @@ export function failedInResult(message: string): CommandFailure {
   return new CommandFailure(message, 1, true);
 }
 
-/** Whether the operating system refused something: a folder without permission, a full disk. Not a bug. */
+/**
+ * Whether the operating system refused something: a folder without permission, a full disk.
+ * Not a bug.
+ */
 export function isSystemRefusal(error: unknown): error is Error {
   return error instanceof Error && "syscall" in error && "code" in error;
 }
@@ -69,8 +73,9 @@ export function endAtOnce(sink: LogSink): void {
 }
 
 /**
- * Logs bugs outside of requests. An unhandled rejection does not end the process: a stranger must not be able
- * to stop the node that way. An uncaught exception does, because the state behind it is unknown.
+ * Logs bugs outside of requests. An unhandled rejection does not end the process: a
+ * stranger must not be able to stop the node that way. An uncaught exception does, because
+ * the state behind it is unknown.
  */
 export function logUncaught(sink: LogSink): void {
   process.on("unhandledRejection", (error) =>

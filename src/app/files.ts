@@ -31,7 +31,10 @@ export async function writeBeside(path: string, content: string | Uint8Array): P
   return temporary;
 }
 
-/** Replaces or creates a file: a reader sees the old one or the new one. The folder is made, mode 0700. */
+/**
+ * Replaces or creates a file: a reader sees the old one or the new one. The folder is made,
+ * mode 0700.
+ */
 export async function writeDurably(path: string, content: string | Uint8Array): Promise<void> {
   await rename(await writeBeside(path, content), path);
   await syncFolder(dirname(path));
@@ -40,8 +43,9 @@ export async function writeDurably(path: string, content: string | Uint8Array): 
 const spareBytes = 4_096;
 
 /**
- * The same for up to 4 KiB, also on a disk without room: the content goes into the block of a second file,
- * `<path>.spare`, that was made while there was room; then both exchange their names, by way of `<path>.former`.
+ * The same for up to 4 KiB, also on a disk without room: the content goes into the block of
+ * a second file, `<path>.spare`, that was made while there was room; then both exchange
+ * their names, by way of `<path>.former`.
  */
 export async function writeInTurn(path: string, content: string): Promise<void> {
   const [spare, former] = [`${path}.spare`, `${path}.former`];

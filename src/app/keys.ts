@@ -1,7 +1,8 @@
 /**
- * The keys of a process, each in a file: 32 bytes in hex, for event proofs (Ed25519) and for pushes (P-256, RFC 8292);
- * for logs and witnesses the form of Go's `note` package. A file that other users may read is a warning, not a failure,
- * because some systems mount secrets that way. Two keys have a file next to them: of event proofs the previous public
+ * The keys of a process, each in a file: 32 bytes in hex, for event proofs (Ed25519) and
+ * for pushes (P-256, RFC 8292); for logs and witnesses the form of Go's `note` package. A
+ * file that other users may read is a warning, not a failure, because some systems mount
+ * secrets that way. Two keys have a file next to them: of event proofs the previous public
  * keys, of a log the head that was signed last, which a restored store has forgotten.
  */
 import { createECDH } from "node:crypto";
@@ -125,7 +126,10 @@ async function openEventKey(file: string | null): Promise<EventKey> {
   };
 }
 
-/** Next to the key: one line for each previous key, its public form and the time until which it counts. */
+/**
+ * Next to the key: one line for each previous key, its public form and the time until which
+ * it counts.
+ */
 export function previousKeysFile(file: string): string {
   return `${file}.previous`;
 }

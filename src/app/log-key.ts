@@ -1,7 +1,8 @@
 /**
- * The key of a log belongs to its ledger: a node that signed the same log under another key would look to clients and
- * witnesses like an attacker. So the store remembers the key that signs, and the genesis hash of a ledger that began with a
- * log names its first one. Another key is refused unless its name says that the log begins anew.
+ * The key of a log belongs to its ledger: a node that signed the same log under another key
+ * would look to clients and witnesses like an attacker. So the store remembers the key that
+ * signs, and the genesis hash of a ledger that began with a log names its first one.
+ * Another key is refused unless its name says that the log begins anew.
  * Source: docs/trust.md "Log", D471.
  */
 import { decodeUtf8, equalBytes, utf8 } from "../core/codec/bytes.ts";
@@ -26,7 +27,10 @@ export async function checkLog(
   await checkLogKey(stores, logKey.key, now);
 }
 
-/** An empty ledger whose log was signed is not the one that was meant: its volume may not be mounted. */
+/**
+ * An empty ledger whose log was signed is not the one that was meant: its volume may not be
+ * mounted.
+ */
 async function checkLedger(stores: OpenStores, logKey: LogKey): Promise<void> {
   const signed = checkpointIn(await logKey.readSigned(), logKey.key);
   if (signed === null || signed === "unreadable" || signed.origin !== logKey.key.name) return;

@@ -1,6 +1,7 @@
 /**
- * What the process measures besides its requests: itself, its stores, its ledgers and its disks. Names follow
- * the conventions of Prometheus: base units, `_total` for counters, one meaning for each name.
+ * What the process measures besides its requests: itself, its stores, its ledgers and its
+ * disks. Names follow the conventions of Prometheus: base units, `_total` for counters, one
+ * meaning for each name.
  */
 import { statfs } from "node:fs/promises";
 import type { Config } from "../config/schema.ts";
@@ -150,8 +151,9 @@ export function registerStoreMetrics(metrics: Metrics, { config, stores, now }: 
 type ReadFigure = (store: Store, name: string) => Promise<number | null>;
 
 /**
- * For a figure that costs a look at each mailbox: read again after a minute, or after a hundred times as long as that took,
- * so that it takes a hundredth of the store's time at most.
+ * For a figure that costs a look at each mailbox: read again after a minute, or after a
+ * hundred times as long as that took, so that it takes a hundredth of the store's time at
+ * most.
  */
 function seldom<T>(read: (store: Store) => Promise<T>): (store: Store) => Promise<T> {
   const known = new Map<Store, { dueMs: number; readonly value: Promise<T> }>();

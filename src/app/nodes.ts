@@ -1,6 +1,6 @@
 /**
- * Puts the Directory, the Relay and the Cache together: each gets its section of the configuration, its
- * stores, and the source of its recipients.
+ * Puts the Directory, the Relay and the Cache together: each gets its section of the
+ * configuration, its stores, and the source of its recipients.
  */
 
 import { isPublicEndpoint } from "../config/kinds.ts";
@@ -60,7 +60,10 @@ export type ComposeParts = NodeOverrides &
     readonly metrics: Metrics;
   };
 
-/** What the operator and the members have decided or left, the same in each process on the store. */
+/**
+ * What the operator and the members have decided or left, the same in each process on the
+ * store.
+ */
 type Decisions = {
   readonly blocks: Blocks;
   readonly tiers: Tiers;
@@ -170,7 +173,10 @@ function refusingOf(
   return { rules, refuses: relay.refuses, mayListen };
 }
 
-/** The Directory, where this process has one, and the end of DIDs, which a Cache without one follows too. */
+/**
+ * The Directory, where this process has one, and the end of DIDs, which a Cache without one
+ * follows too.
+ */
 function composeRegistry(config: Config, parts: NodeParts & { readonly results: Results }) {
   const { stores, bus } = parts;
   const ledger = config.directory.enabled ? stores.capability("directory.ledger", "ledger") : null;
@@ -198,7 +204,10 @@ function largestBody(config: Config): number {
   return takesEnvelopes(config) ? config.limits.body_bytes_max : directoryBodyBytesMax;
 }
 
-/** What `/readyz` asks besides the stores: a Directory elsewhere. Ledgers of this process are probed with their stores. */
+/**
+ * What `/readyz` asks besides the stores: a Directory elsewhere. Ledgers of this process
+ * are probed with their stores.
+ */
 function probesOf(
   config: Config,
   recipients: RecipientSource,
@@ -246,7 +255,10 @@ function erasingOf(
   };
 }
 
-/** What the list of members is made of: no ledger where recipients are looked up at a Directory elsewhere. */
+/**
+ * What the list of members is made of: no ledger where recipients are looked up at a
+ * Directory elsewhere.
+ */
 function membershipOf(
   config: Config,
   { stores, members, blocks, tiers }: NodeParts,

@@ -1,7 +1,8 @@
 /**
- * The outbound requests of a process. Each purpose has places and slots of its own, so that hosts that hang in one take
- * nothing from another: pushes go out while confirmations of new devices wait, and deliveries while bundles are asked for.
- * Together they stay below the 256 requests that Bun sends at once, but for the Relay's own.
+ * The outbound requests of a process. Each purpose has places and slots of its own, so that
+ * hosts that hang in one take nothing from another: pushes go out while confirmations of
+ * new devices wait, and deliveries while bundles are asked for. Together they stay below
+ * the 256 requests that Bun sends at once, but for the Relay's own.
  */
 import type { Config } from "../config/schema.ts";
 import { createEgress, type Egress, type Resolver } from "../nodes/egress/egress.ts";

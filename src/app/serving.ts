@@ -67,7 +67,8 @@ export async function createApps(config: Config, parts: AppParts): Promise<Apps>
       metrics: measured,
       results: nodes.results,
     });
-  // The page is for the operator: on the admin listener, or on a node that only this machine reaches.
+  // The page is for the operator: on the admin listener, or on a node that only this
+  // machine reaches.
   const isPrivate = !apart && server.listen.every(isLoopbackListener);
   const about = aboutRoute(() => aboutOf(config, parts, nodes));
   const routes = [...nodes.routes, about, doorRoute(config)];
@@ -157,7 +158,10 @@ function aboutOf(
   };
 }
 
-/** Where anybody may change policies without a proof, a page of a stranger must not do it through a person's browser. */
+/**
+ * Where anybody may change policies without a proof, a page of a stranger must not do it
+ * through a person's browser.
+ */
 function corsOrigins({ server, directory }: Config): CorsOrigins {
   if (directory.enabled && directory.unsigned_updates === "allow") return "loopback";
   const own = server.app === null ? [] : [`https://${server.app}`, `http://${server.app}`];
@@ -170,7 +174,10 @@ function rulesOfMain(config: Config, { maintenance }: ComposedNodes): Rules {
   return { ...hostRule(config), maintenance: maintenance.check };
 }
 
-/** There, a stranger's page must not pass for one of this machine under the stranger's host name (DNS rebinding). */
+/**
+ * There, a stranger's page must not pass for one of this machine under the stranger's host
+ * name (DNS rebinding).
+ */
 function hostRule({ directory, relay, cache }: Config): {
   acceptsHost?: (host: string) => boolean;
 } {
@@ -178,7 +185,8 @@ function hostRule({ directory, relay, cache }: Config): {
   const hosts = [...relay.public_endpoints, ...cache.public_endpoints].map(
     (endpoint) => new URL(endpoint).host,
   );
-  // Nearly all requests name the same one, and to read an address costs more than the rest of the head.
+  // Nearly all requests name the same one, and to read an address costs more than the rest
+  // of the head.
   let accepted = "";
   return {
     acceptsHost: (host) => {

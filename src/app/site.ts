@@ -1,7 +1,8 @@
 /**
- * The host of the chat app (`server.app`): its files from memory, each with the headers that keep everything else out of
- * its origin, and nothing else. The page learns the nodes' addresses from a meta element. The service worker
- * learns the SHA-256 of every file, so that a version is taken whole or not at all.
+ * The host of the chat app (`server.app`): its files from memory, each with the headers
+ * that keep everything else out of its origin, and nothing else. The page learns the nodes'
+ * addresses from a meta element. The service worker learns the SHA-256 of every file, so
+ * that a version is taken whole or not at all.
  * Source: CSP Level 3, Trusted Types, rules section 9.
  */
 import { webFiles } from "#web";
@@ -25,7 +26,10 @@ function homesOf({ server, directory, relay, cache }: Config): AppHomes {
   return { directoryUrl: directory.enabled ? relayUrl : server.recipients, relayUrl, cacheUrl };
 }
 
-/** For a program that was given the app's address; the page names the nodes as well. A page elsewhere may read it too. */
+/**
+ * For a program that was given the app's address; the page names the nodes as well. A page
+ * elsewhere may read it too.
+ */
 export function notANode(config: Config): Fault {
   const nodes = [...new Set(Object.values(homesOf(config)))].join(", ");
   return fault("not_a_node", `this is the address of the app; that of its node is ${nodes}`, {
@@ -91,7 +95,10 @@ export async function siteRoutes(config: Config): Promise<Route[]> {
   );
 }
 
-/** Where people find the app: by `https`, or without it at a host that only this machine or its network reaches. */
+/**
+ * Where people find the app: by `https`, or without it at a host that only this machine or
+ * its network reaches.
+ */
 export function appUrl({ server }: Config): string | null {
   if (server.app === null) return null;
   const isPlain = server.tls_cert_file === null && isPrivateHost(server.app);
@@ -99,8 +106,9 @@ export function appUrl({ server }: Config): string | null {
 }
 
 /**
- * `/` of the nodes' own host, where people come who were given that address: a browser is led to the app, and keeps what
- * stands behind `#`, an invitation too. Programs get the refusal that they got from every path without a route.
+ * `/` of the nodes' own host, where people come who were given that address: a browser is
+ * led to the app, and keeps what stands behind `#`, an invitation too. Programs get the
+ * refusal that they got from every path without a route.
  */
 export function doorRoute(config: Config): Route {
   const app = appUrl(config);

@@ -1,6 +1,7 @@
 /**
- * The stores and the bus of a process, out of its configuration: the stores with their plugins and the needs of the
- * nodes that are enabled, each under the setting that names its store; and the bus that `[bus]` names.
+ * The stores and the bus of a process, out of its configuration: the stores with their
+ * plugins and the needs of the nodes that are enabled, each under the setting that names
+ * its store; and the bus that `[bus]` names.
  */
 import type { Config } from "../config/schema.ts";
 import type { Metrics } from "../nodes/http/metrics.ts";
@@ -43,7 +44,10 @@ export async function checkStores(config: Config): Promise<InputProblem[]> {
   return planStores(await storeConfiguration(config)).problems;
 }
 
-/** Opens what the nodes need. Throws one failure that lists all problems of the configuration and of the stores. */
+/**
+ * Opens what the nodes need. Throws one failure that lists all problems of the
+ * configuration and of the stores.
+ */
 export async function openConfiguredStores(
   config: Config,
   environment: StoreEnvironment,
@@ -99,7 +103,10 @@ function ledgerOfRecipients(recipients: string): string | null {
 
 // ---------------------------------------------------------------------------------------------------- bus
 
-/** Every problem of the bus's options, found without connecting. Options of the bus that is not used may stay. */
+/**
+ * Every problem of the bus's options, found without connecting. Options of the bus that is
+ * not used may stay.
+ */
 export function checkBus({ bus }: Config): InputProblem[] {
   const parsed = parseOptions(bus);
   const problems = parsed.ok ? [] : parsed.problems;

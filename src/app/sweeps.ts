@@ -1,7 +1,8 @@
 /**
- * The sweeps of a process: every two seconds they free what has ended, in small batches, so that a sweep never stalls the
- * writes of requests for long. Nothing depends on a sweep for correctness: what has ended is invisible before. Until when
- * they may remove is decided in storage/removal-time.ts.
+ * The sweeps of a process: every two seconds they free what has ended, in small batches, so
+ * that a sweep never stalls the writes of requests for long. Nothing depends on a sweep for
+ * correctness: what has ended is invisible before. Until when they may remove is decided in
+ * storage/removal-time.ts.
  * Source: rules section 6 ("Expiry").
  */
 import { decodeUtf8, utf8 } from "../core/codec/bytes.ts";
@@ -97,7 +98,10 @@ export function startSweeps(
 
   const ended = sweepAll();
   return {
-    /** How late a round began, at most, of the last ten seconds: so long the event loop was busy. */
+    /**
+     * How late a round began, at most, of the last ten seconds: so long the event loop was
+     * busy.
+     */
     loopLagSeconds: () => Math.max(...lagsMs) / 1_000,
     stop: async () => {
       running = false;
@@ -116,7 +120,10 @@ function logJump(log: Log, { aheadMs, isOfStart }: Jump): void {
 const lastSweepKey = "last sweep";
 const keptForMs = 366 * dayMs;
 
-/** Until when records were removed, in each store that keeps receipts: the next run compares its clock with it. */
+/**
+ * Until when records were removed, in each store that keeps receipts: the next run compares
+ * its clock with it.
+ */
 class LastSweep {
   private readonly receipts: readonly Receipts[];
 

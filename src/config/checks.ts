@@ -1,7 +1,8 @@
 /**
- * Checks of settings that are valid one by one. A broken relation between settings is a problem, which keeps a node
- * from starting. What loses data, exposes something or makes all clients one is a warning: `config check` prints it,
- * and the node logs it at its start.
+ * Checks of settings that are valid one by one. A broken relation between settings is a
+ * problem, which keeps a node from starting. What loses data, exposes something or makes
+ * all clients one is a warning: `config check` prints it, and the node logs it at its
+ * start.
  * Source: rules sections 4 ("unsigned_updates"), 5, 6, 7 and 9.
  */
 import { isAbsolute, normalize } from "node:path";

@@ -1,7 +1,8 @@
 /**
- * Reads a configuration: the file, what the environment overrides, the schema, and the relations between
- * settings. All problems of one kind are reported together, each with its setting and its place. Also what a running
- * process takes over from a changed configuration.
+ * Reads a configuration: the file, what the environment overrides, the schema, and the
+ * relations between settings. All problems of one kind are reported together, each with its
+ * setting and its place. Also what a running process takes over from a changed
+ * configuration.
  */
 import { type InputProblem, meant, problemsOfIssue, wording } from "../storage/setting-problem.ts";
 import { relationProblems } from "./checks.ts";
@@ -68,7 +69,10 @@ function refuseFiles(): never {
   throw new Error("files of secrets are not read here");
 }
 
-/** An override with one underscore too few would be ignored. Commands have variables of addresses. */
+/**
+ * An override with one underscore too few would be ignored. Commands have variables of
+ * addresses.
+ */
 function* misspeltVariables(env: EnvironmentVariables): Generator<InputProblem> {
   for (const wrong of Object.keys(env)) {
     if (/^waypost_\w+__\w+$/i.test(wrong) && wrong !== wrong.toUpperCase())
@@ -89,7 +93,10 @@ function* misspeltVariables(env: EnvironmentVariables): Generator<InputProblem> 
 }
 
 const tables: readonly string[] = [...sectionNames, "stores", "tiers"];
-/** Checks a value of the shape of the file: every setting by itself, and then, if all are valid, their relations. */
+/**
+ * Checks a value of the shape of the file: every setting by itself, and then, if all are
+ * valid, their relations.
+ */
 export function checkConfig(input: unknown): ConfigResult {
   const parsed = configSchema.safeParse(input, wording);
   const problems = parsed.success
@@ -124,7 +131,10 @@ function withNearestName({ setting, message }: InputProblem): InputProblem {
 
 // ----------------------------------------------------------------------------------------------- changes while running
 
-/** What an operator changes in a hurry: who may register, how much, and what is logged. A restart takes half a second. */
+/**
+ * What an operator changes in a hurry: who may register, how much, and what is logged. A
+ * restart takes half a second.
+ */
 const live: readonly string[] = [
   "server.log_level",
   "server.admin_groups",
@@ -143,7 +153,10 @@ export type ReloadPlan = {
   readonly needsRestart: readonly string[];
 };
 
-/** Writes what can change, and the constants that follow from it, into the sections that nodes hold. */
+/**
+ * Writes what can change, and the constants that follow from it, into the sections that
+ * nodes hold.
+ */
 export function reload(current: Config, next: Config): ReloadPlan {
   const isOther = (before: unknown, after: unknown) =>
     JSON.stringify(before) !== JSON.stringify(after);

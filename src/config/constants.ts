@@ -1,6 +1,7 @@
 /**
- * Constants that are not settings: no operator had a reason to change one. Nodes read them with the settings of their
- * section, from some of which they follow, so that a test can give another value.
+ * Constants that are not settings: no operator had a reason to change one. Nodes read them
+ * with the settings of their section, from some of which they follow, so that a test can
+ * give another value.
  */
 import { dayMs, hourMs, minuteMs, secondMs } from "../core/codec/time.ts";
 
@@ -15,10 +16,14 @@ export const serverConstants = () => ({
   /** Of refusals over capacity (D125). */
   refusal_delay: 500,
   /**
-   * `waypost dev` alone shows strangers which bytes were verified: a public node should not repeat what clients sent.
+   * `waypost dev` alone shows strangers which bytes were verified: a public node should not
+   * repeat what clients sent.
    */
   show_signed_text: false as boolean,
-  /** `waypost dev` alone shows `/metrics` and `/status` with the interface although it has an admin socket. */
+  /**
+   * `waypost dev` alone shows `/metrics` and `/status` with the interface although it has
+   * an admin socket.
+   */
   shows_status: false as boolean,
 });
 
@@ -36,18 +41,33 @@ export const directoryConstants = ({
   prepared_life: 5 * minuteMs,
   /** How far ahead an authorization may expire. */
   authorization_max_ahead: hourMs,
-  /** An office behind one address, or a tester, may register as a whole; then the rate counts (D167). */
+  /**
+   * An office behind one address, or a tester, may register as a whole; then the rate
+   * counts (D167).
+   */
   registration_burst: 300 * rate,
-  /** Changes of all DIDs together from one client network. They share one pool of pending calls (D213). */
+  /**
+   * Changes of all DIDs together from one client network. They share one pool of pending
+   * calls (D213).
+   */
   change_rate: 10 * rate,
   change_burst: 300 * rate,
-  /** Bytes of registrations and changes that one client network may write in a day: they stay for ever. */
+  /**
+   * Bytes of registrations and changes that one client network may write in a day: they
+   * stay for ever.
+   */
   network_day_bytes: 128 * 1024 ** 2,
-  /** A proof of another home is asked for again after this, as facts about recipients are (rules section 7). */
+  /**
+   * A proof of another home is asked for again after this, as facts about recipients are
+   * (rules section 7).
+   */
   home_fresh: 30 * secondMs,
   /** How long a home that failed is not asked the same. */
   home_failure: 10 * secondMs,
-  /** Questions to other homes that one client network causes. A Relay elsewhere has many senders behind it. */
+  /**
+   * Questions to other homes that one client network causes. A Relay elsewhere has many
+   * senders behind it.
+   */
   home_rate: 20,
   home_burst: 1_000,
   /** The lifetime of an extrinsic. A submission in flight counts as pending regardless. */
@@ -71,8 +91,9 @@ export const relayConstants = ({ client_rate, recipient_rate, delivery_budget }:
   client_burst: 4 * client_rate,
   recipient_burst: 10 * recipient_rate,
   /**
-   * Results of one client network that are remembered as long as their envelopes live, about a KiB each; those
-   * beyond are remembered for a short time, in which a sender tries again.
+   * Results of one client network that are remembered as long as their envelopes live,
+   * about a KiB each; those beyond are remembered for a short time, in which a sender tries
+   * again.
    */
   results_rate: Math.ceil(client_rate / 25),
   results_burst: 400 * client_rate,
@@ -87,14 +108,17 @@ export const cacheConstants = ({ client_rate }: { readonly client_rate: number }
   retrieve_entries_max: 1_000,
   /** Clients ask for up to 1,000 with `limit`; `page_bytes_max` bounds the bytes. */
   page_entries_max: 100,
-  /** Of pushes to one subscription, and of looks for those that are due: a device that was woken fetches everything. */
+  /**
+   * Of pushes to one subscription, and of looks for those that are due: a device that was
+   * woken fetches everything.
+   */
   push_interval: 30 * secondMs,
 });
 
 export const witnessConstants = () => ({
   /**
-   * Entries and map of one log. A log may be valid and endless, and keys that begin alike make a map 30 times as large
-   * as others do: so bytes are counted, not entries (D520).
+   * Entries and map of one log. A log may be valid and endless, and keys that begin alike
+   * make a map 30 times as large as others do: so bytes are counted, not entries (D520).
    */
   log_bytes_max: 16 * 1024 ** 3,
 });

@@ -1,6 +1,6 @@
 /**
- * The kinds of values that settings have, each with the text of its refusal and its pattern for editors. A kind is a Zod
- * schema; which settings there are is in `schema.ts`.
+ * The kinds of values that settings have, each with the text of its refusal and its pattern
+ * for editors. A kind is a Zod schema; which settings there are is in `schema.ts`.
  */
 import { z } from "zod";
 import { dayMs, hourMs, minuteMs, secondMs, weekMs } from "../core/codec/time.ts";
@@ -14,7 +14,10 @@ import { parseSizeSetting, renderInUnits, renderSizeSetting } from "../storage/s
 
 type Range = { readonly min?: number; readonly max?: number };
 
-/** Text with a unit, read as a number. What `meta` holds goes into the JSON Schema; `form` is for `reference.ts`. */
+/**
+ * Text with a unit, read as a number. What `meta` holds goes into the JSON Schema; `form`
+ * is for `reference.ts`.
+ */
 function withUnit(
   standard: string,
   { min = 1, max = Number.MAX_SAFE_INTEGER }: Range,

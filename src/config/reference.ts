@@ -1,6 +1,6 @@
 /**
- * The settings as text, rendered from the schema: the reference in `docs/settings.md`, the effective values
- * of `config show`, and the JSON Schema that editors use.
+ * The settings as text, rendered from the schema: the reference in `docs/settings.md`, the
+ * effective values of `config show`, and the JSON Schema that editors use.
  */
 import { z } from "zod";
 import { renderSizeSetting } from "../storage/setting-problem.ts";
@@ -122,7 +122,10 @@ type OptionSchemas = {
   readonly bus: Readonly<Record<string, z.ZodType>>;
 };
 
-/** JSON Schema of the file, with the options of the plugins. An external plugin's options may be anything. */
+/**
+ * JSON Schema of the file, with the options of the plugins. An external plugin's options
+ * may be anything.
+ */
 export function renderJsonSchema(plugins: OptionSchemas): string {
   const json = structuredClone(described) as TomlTable;
   const properties = json["properties"] as Record<string, TomlTable>;
@@ -144,7 +147,10 @@ export function renderJsonSchema(plugins: OptionSchemas): string {
   return JSON.stringify({ title: "Waypost configuration", ...json }, withoutForms, 2);
 }
 
-/** The options of a plugin that are not `others`, and for each secret the one that names its file. */
+/**
+ * The options of a plugin that are not `others`, and for each secret the one that names its
+ * file.
+ */
 function optionsOf(schema: z.ZodType, others: TomlTable): { readonly properties: TomlTable } {
   const { properties = {} } = jsonSchemaOf(schema);
   const file = { type: "string", description: "File with this secret." };

@@ -1,7 +1,7 @@
 /**
- * The settings: one strict schema in which every one has its text, its unit and its default. Options of a
- * storage plugin are the plugin's own; here only its name is read. `docs/settings.md` lists the settings
- * from this schema.
+ * The settings: one strict schema in which every one has its text, its unit and its
+ * default. Options of a storage plugin are the plugin's own; here only its name is read.
+ * `docs/settings.md` lists the settings from this schema.
  */
 import { z } from "zod";
 import { isDid } from "../core/codec/did.ts";

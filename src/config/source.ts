@@ -1,7 +1,8 @@
 /**
- * Where settings come from: a TOML file, variables of the environment (`WAYPOST_<SECTION>__<SETTING>`) that
- * override it, and files that hold secrets (`<setting>_file`). The result is one untrusted value for the
- * schema, and the place of each setting in the file.
+ * Where settings come from: a TOML file, variables of the environment
+ * (`WAYPOST_<SECTION>__<SETTING>`) that override it, and files that hold secrets
+ * (`<setting>_file`). The result is one untrusted value for the schema, and the place of
+ * each setting in the file.
  */
 import { type AST, getStaticTOMLValue, ParseError, parseTOML } from "toml-eslint-parser";
 import { errorText } from "../core/fault.ts";
@@ -12,7 +13,10 @@ export type Position = { readonly line: number; readonly column: number };
 
 type ConfigSource = {
   readonly input: Readonly<Record<string, unknown>>;
-  /** The place of a setting (`server.listen.0`) or of the nearest table around it; `null` when it is not in the file. */
+  /**
+   * The place of a setting (`server.listen.0`) or of the nearest table around it; `null`
+   * when it is not in the file.
+   */
   readonly placeOf: (setting: string) => Position | null;
 };
 
@@ -38,7 +42,8 @@ export function parseSource(text: string): SourceResult {
     const positions = positionsIn(program);
     const unsafe = [...positions].find(([setting]) => setting.split(".").includes("__proto__"));
     if (unsafe !== undefined) {
-      // The parser's values are plain objects: this name would change the prototype of every object of the process.
+      // The parser's values are plain objects: this name would change the prototype of
+      // every object of the process.
       const [setting, place] = unsafe;
       return { ok: false, problem: { setting, message: "unknown setting", place } };
     }
@@ -107,9 +112,10 @@ function nearestPosition(
 const variablePattern = /^WAYPOST_([A-Z][A-Z0-9_]*?)__([A-Z0-9_]+)$/;
 
 /**
- * Puts every variable `WAYPOST_<SECTION>__<SETTING>` over the input: `WAYPOST_SERVER__LOG_LEVEL=debug`,
- * `WAYPOST_STORES__MAIN__PATH=/data`. A value is read as TOML when it is TOML, otherwise as text, so
- * `["a", "b"]`, `true` and `12` need no quotes. Returns the variable behind each overridden setting.
+ * Puts every variable `WAYPOST_<SECTION>__<SETTING>` over the input:
+ * `WAYPOST_SERVER__LOG_LEVEL=debug`, `WAYPOST_STORES__MAIN__PATH=/data`. A value is read as
+ * TOML when it is TOML, otherwise as text, so `["a", "b"]`, `true` and `12` need no quotes.
+ * Returns the variable behind each overridden setting.
  */
 export function overrideFromEnvironment(
   input: TomlTable,
@@ -139,7 +145,10 @@ function parseVariable(text: string): unknown {
 
 // ---------------------------------------------------------------------------------------------- secrets
 
-/** Options of stores and of the bus that may be in a file of their own: `url_file = "/run/secrets/url"`. */
+/**
+ * Options of stores and of the bus that may be in a file of their own: `url_file =
+ * "/run/secrets/url"`.
+ */
 export const secretSettings = ["url", "user", "password", "token"] as const;
 
 /** Replaces each `<secret>_file` by the text of that file, without the line break at its end. */

@@ -78,7 +78,10 @@ export type FaultCode = keyof typeof catalogue;
 /** One error of an input: its place (RFC 6901 JSON pointer into the body) and its description. */
 export type InputError = { readonly pointer: string; readonly message: string };
 
-/** A longer name is not repeated: its pointer stops at the parent, so that an answer stays small. */
+/**
+ * A longer name is not repeated: its pointer stops at the parent, so that an answer stays
+ * small.
+ */
 export const pointerNameCharsMax = 128;
 
 export type FaultExtra = {
@@ -88,7 +91,10 @@ export type FaultExtra = {
   readonly expected?: string;
   /** Whole seconds for the `Retry-After` header. */
   readonly retryAfterSeconds?: number;
-  /** With refused signatures: the verified text, made only from what the client sent. Shown only in development. */
+  /**
+   * With refused signatures: the verified text, made only from what the client sent. Shown
+   * only in development.
+   */
   readonly signedText?: string;
   /** Headers of the answer. */
   readonly headers?: Readonly<Record<string, string>>;
@@ -136,7 +142,10 @@ export function describeFault(code: FaultCode): { code: FaultCode; status: numbe
 
 // ------------------------------------------------------------------------------------------------------ thrown errors
 
-/** The message of a thrown value, which need not be an `Error`. For operators, in a sentence that names what failed. */
+/**
+ * The message of a thrown value, which need not be an `Error`. For operators, in a sentence
+ * that names what failed.
+ */
 export function errorText(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }

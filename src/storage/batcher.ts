@@ -1,6 +1,7 @@
 /**
- * Group commit: operations that arrive while others are under way wait and go together, so that they share a round trip
- * and a sync. A batch begins with all that its turn of the event loop has brought.
+ * Group commit: operations that arrive while others are under way wait and go together, so
+ * that they share a round trip and a sync. A batch begins with all that its turn of the
+ * event loop has brought.
  */
 import { StoreError } from "./contract.ts";
 

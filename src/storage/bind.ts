@@ -1,7 +1,8 @@
 /**
- * From the configured stores to what the nodes need: opens each named store that is used, with its
- * plugin and options, and hands every need the capability of the store that it names. All problems are
- * reported at once, each with the setting that causes it, before anything is opened.
+ * From the configured stores to what the nodes need: opens each named store that is used,
+ * with its plugin and options, and hands every need the capability of the store that it
+ * names. All problems are reported at once, each with the setting that causes it, before
+ * anything is opened.
  */
 import { errorText } from "../core/fault.ts";
 import {
@@ -33,7 +34,10 @@ export type StoreConfiguration = {
   readonly stores: Readonly<Record<string, StoreSettings>>;
   readonly plugins: readonly StoragePlugin[];
   readonly needs: readonly Need[];
-  /** What was wrong with external plugins, under `stores.<name>.plugin`; reported with everything else. */
+  /**
+   * What was wrong with external plugins, under `stores.<name>.plugin`; reported with
+   * everything else.
+   */
   readonly pluginProblems?: readonly InputProblem[];
 };
 
@@ -61,8 +65,8 @@ export type OpenStep = {
 };
 
 /**
- * Opens every store that a need names. Returns a list when the configuration has problems. When a store can't be opened,
- * throws its `StoreError` after closing the others.
+ * Opens every store that a need names. Returns a list when the configuration has problems.
+ * When a store can't be opened, throws its `StoreError` after closing the others.
  */
 export async function openStores(
   configuration: StoreConfiguration,
@@ -80,7 +84,10 @@ export async function openStores(
   return bindStores(configuration.needs, stores);
 }
 
-/** The stores that are needed, one by one, and all problems of every configured store. Opens nothing. */
+/**
+ * The stores that are needed, one by one, and all problems of every configured store. Opens
+ * nothing.
+ */
 export function planStores({ stores, plugins, needs, pluginProblems = [] }: StoreConfiguration): {
   steps: OpenStep[];
   problems: InputProblem[];

@@ -1,15 +1,20 @@
 /**
- * The bus contract: small messages between the processes of one installation. The bus delivers them to
- * current subscribers only; lasting data is in the stores. Laws of every driver:
- * - A message reaches every subscription of its subject at most once, also in the publisher's own process.
- *   One publisher's messages of one subject arrive in the order of their calls.
+ * The bus contract: small messages between the processes of one installation. The bus
+ * delivers them to current subscribers only; lasting data is in the stores. Laws of every
+ * driver:
+ * - A message reaches every subscription of its subject at most once, also in the
+ *   publisher's own process. One publisher's messages of one subject arrive in the order of
+ *   their calls.
  * - Nothing is kept: a message for a subject without a subscription is dropped.
- * - An unreachable bus is not an error: requests are "unanswered", messages are dropped, and callers use their store.
- * - `missed` announces possible losses: it is called after a reconnect and after an overflow.
+ * - An unreachable bus is not an error: requests are "unanswered", messages are dropped,
+ *   and callers use their store.
+ * - `missed` announces possible losses: it is called after a reconnect and after an
+ *   overflow.
  * - Queues are bounded: a subscription that falls behind loses messages.
  * - The receiver owns the bytes that it gets: nothing is shared.
- * - When a handler throws or rejects, the error is logged, there is no answer, and no other handler is affected.
- * The kit in `test/conformance/bus.ts` checks these laws for every driver.
+ * - When a handler throws or rejects, the error is logged, there is no answer, and no other
+ *   handler is affected. The kit in `test/conformance/bus.ts` checks these laws for every
+ *   driver.
  */
 import { errorStack } from "../core/fault.ts";
 
@@ -20,7 +25,10 @@ export type BusReceiver = (message: Uint8Array) => BusAnswer | Promise<BusAnswer
 type BusAnswer = Uint8Array | undefined;
 
 export type SubscribeOptions = {
-  /** Called when messages of this subject may have been lost: read again whatever was cached on their account. */
+  /**
+   * Called when messages of this subject may have been lost: read again whatever was cached
+   * on their account.
+   */
   readonly missed?: () => void;
 };
 
@@ -41,21 +49,31 @@ type BusStats = {
   /** Whether messages reach other processes now. A bus within one process always is. */
   readonly connected: boolean;
   readonly subscriptions: number;
-  /** Messages that this process lost since its start: overflow, too large, or the bus was unreachable. */
+  /**
+   * Messages that this process lost since its start: overflow, too large, or the bus was
+   * unreachable.
+   */
   readonly dropped: number;
 };
 
 export interface Bus {
   readonly plugin: string;
-  /** The largest message at present. A larger one is dropped, and a larger request is "unanswered". */
+  /**
+   * The largest message at present. A larger one is dropped, and a larger request is
+   * "unanswered".
+   */
   readonly messageBytesMax: number;
   publish(subject: string, message: Uint8Array): void;
   subscribe(subject: string, handler: BusReceiver, options?: SubscribeOptions): BusSubscription;
-  /** `false` when no process has subscribed, as far as this one knows, so that no message need be made. */
+  /**
+   * `false` when no process has subscribed, as far as this one knows, so that no message
+   * need be made.
+   */
   mayReach(subject: string): boolean;
   /**
-   * Returns the first answer; "unanswered" at once when the subject has no subscription, as soon as all have handled the
-   * message without an answer, or after `timeoutMs`. After a timeout, a subscription may still handle it.
+   * Returns the first answer; "unanswered" at once when the subject has no subscription, as
+   * soon as all have handled the message without an answer, or after `timeoutMs`. After a
+   * timeout, a subscription may still handle it.
    */
   request(
     subject: string,
@@ -109,9 +127,9 @@ type BusQueueOptions = {
 };
 
 /**
- * Hands messages to the handler of a subscription in order of arrival, many at a time, since a handler may wait for a
- * client. Every driver has one for each subscription, so that a slow handler costs bounded memory and does not delay
- * others.
+ * Hands messages to the handler of a subscription in order of arrival, many at a time,
+ * since a handler may wait for a client. Every driver has one for each subscription, so
+ * that a slow handler costs bounded memory and does not delay others.
  */
 export class BusQueue {
   private messages = 0;

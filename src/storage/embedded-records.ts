@@ -83,9 +83,15 @@ function corrupt(what: string): StoreError {
 
 export type EmbeddedLimits = {
   readonly pendingCallsMax: number;
-  /** A commit with this many calls keeps the event loop for about 10 ms and writes less than 3 MiB. */
+  /**
+   * A commit with this many calls keeps the event loop for about 10 ms and writes less than
+   * 3 MiB.
+   */
   readonly blockCallsMax: number;
-  /** Counted by time: blocks that follow each other at once, to empty a full pool, use up no life. */
+  /**
+   * Counted by time: blocks that follow each other at once, to empty a full pool, use up no
+   * life.
+   */
   readonly lifetimeBlocks: number;
   /** Settled submissions that are kept. */
   readonly retainedMax: bigint;
@@ -158,7 +164,10 @@ export function decodeJson<T>(bytes: Uint8Array, what: string): T {
 
 // -------------------------------------------------------------------------------------- state of the chain
 
-/** The account in a stored record; the empty one without a record. Throws `corrupt` for other bytes. */
+/**
+ * The account in a stored record; the empty one without a record. Throws `corrupt` for
+ * other bytes.
+ */
 export function accountOf(bytes: Uint8Array | null): Account {
   if (bytes === null) return emptyAccount;
   const account = decodeWith(accountCodec, bytes);
@@ -290,7 +299,8 @@ export function writeClaims(view: TableChange, call: LedgerCall, holder: string)
 }
 
 /**
- * Releases the claims of a call. A claim that a later call of the same DID holds by now stays. `holder`: the pool key.
+ * Releases the claims of a call. A claim that a later call of the same DID holds by now
+ * stays. `holder`: the pool key.
  */
 export function releaseClaims(view: TableChange, call: LedgerCall, holder: string): void {
   for (const key of claimsOf(call)) {
@@ -299,7 +309,10 @@ export function releaseClaims(view: TableChange, call: LedgerCall, holder: strin
   }
 }
 
-/** The pending call that excludes this one: its submission when it is the same call, else why it does. */
+/**
+ * The pending call that excludes this one: its submission when it is the same call, else
+ * why it does.
+ */
 export function findCollision(view: TableView, call: LedgerCall): Submission | Fault | null {
   for (const claim of claimsOf(call)) {
     const pointer = view.get(claim);
@@ -330,7 +343,10 @@ export function writeApplied(view: TableChange, did: Did, applied: Applied): voi
   }
 }
 
-/** After an applied call: in the commit of the change that it proves, and that overrules what was proved before. */
+/**
+ * After an applied call: in the commit of the change that it proves, and that overrules
+ * what was proved before.
+ */
 export function writeKeyProof(view: TableChange, call: LedgerCall, binding: ProofBinding): void {
   if (!isSelfCertifying(call.did)) return;
   const key = keyProofKey(call.did);
@@ -355,8 +371,8 @@ export function blockHash(
 }
 
 /**
- * Every version of proofs is accepted: a client of the interface alone signs the oldest. `null` in a ledger without a
- * name.
+ * Every version of proofs is accepted: a client of the interface alone signs the oldest.
+ * `null` in a ledger without a name.
  */
 export function readProofs(view: TableView): LedgerProofs | null {
   const genesisHash = view.get(genesisKey);
@@ -366,8 +382,8 @@ export function readProofs(view: TableView): LedgerProofs | null {
 }
 
 /**
- * The name that version 3 of the proofs binds follows from the first block, whose hash covers time and operator, and
- * covers the name and key of the ledger's log.
+ * The name that version 3 of the proofs binds follows from the first block, whose hash
+ * covers time and operator, and covers the name and key of the ledger's log.
  */
 export function nameLedger(view: TableChange, logKey: NoteKey | null): void {
   if (view.get(genesisKey) !== null) return;

@@ -1,7 +1,8 @@
 /**
- * The embedded ledger: `core/ledger/rules.ts` with blocks on a timer, over the table of a driver. An accepted call
- * stays in the table until a block includes it or its lifetime ends, so a crash loses none. A block is one commit of
- * the table. While no call is pending, nothing is written: every block has calls.
+ * The embedded ledger: `core/ledger/rules.ts` with blocks on a timer, over the table of a
+ * driver. An accepted call stays in the table until a block includes it or its lifetime
+ * ends, so a crash loses none. A block is one commit of the table. While no call is
+ * pending, nothing is written: every block has calls.
  * Source: rules section 4 ("Idempotence", "Status", "Embedded ledger").
  */
 import { concatBytes, encodeHex0x, utf8 } from "../core/codec/bytes.ts";
@@ -50,7 +51,10 @@ import {
 } from "./table.ts";
 
 export type EmbeddedOptions = {
-  /** Processes that share a table make its blocks together: the first one at the end of a block time does. */
+  /**
+   * Processes that share a table make its blocks together: the first one at the end of a
+   * block time does.
+   */
   readonly table: OrderedTable | SharedTable;
   readonly blockTimeMs: number;
   readonly now: () => number;
@@ -104,7 +108,10 @@ class Chain implements EmbeddedLedger {
   private closing = false;
   private readonly underWay = new Set<Promise<unknown>>();
   private knownProofs: LedgerProofs | null = null;
-  /** Every envelope reads its recipient, a policy and the head: decoding them is most of what such a read costs. */
+  /**
+   * Every envelope reads its recipient, a policy and the head: decoding them is most of
+   * what such a read costs.
+   */
   private readonly accounts = rememberDecoded(records.accountOf, decodedLimits);
   private readonly policies = {
     recipient: rememberDecoded((bytes) => records.policyOf("recipient", bytes), decodedLimits),
@@ -190,7 +197,10 @@ class Chain implements EmbeddedLedger {
     throw new StoreError("unavailable", "no Directory has begun this ledger yet");
   }
 
-  /** Synchronous where no other process writes the table, because every envelope waits for such reads. */
+  /**
+   * Synchronous where no other process writes the table, because every envelope waits for
+   * such reads.
+   */
   private read<T>(work: (view: TableView) => T): T | Promise<T> {
     return "get" in this.table ? work(this.table) : this.table.read(work);
   }
@@ -287,7 +297,10 @@ class Chain implements EmbeddedLedger {
 
   // ------------------------------------------------------------------------------------------------- blocks
 
-  /** Sets the timer to the end of the current block time when calls may be pending and it is not set. */
+  /**
+   * Sets the timer to the end of the current block time when calls may be pending and it is
+   * not set.
+   */
   arm(): void {
     if (this.timer !== null || this.closing || this.isIdle()) return;
     const { blockTimeMs, now } = this.options;
@@ -403,7 +416,8 @@ class Chain implements EmbeddedLedger {
 
   /**
    * A call that throws is failed and logged; later calls go on. Calls
-   * expire by the clock, as when they were accepted: the time of blocks never goes back, and may be ahead of it.
+   * expire by the clock, as when they were accepted: the time of blocks never goes back,
+   * and may be ahead of it.
    */
   private apply(view: TableView, entry: records.PendingCall): Applied | Fault {
     try {

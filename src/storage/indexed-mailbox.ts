@@ -1,6 +1,7 @@
 /**
- * A mailbox over the index in memory (mailbox-index.ts): the index decides, and says which slots a read returns; the
- * driver keeps the bytes of each slot, and writes. Here is what does not depend on where the bytes are.
+ * A mailbox over the index in memory (mailbox-index.ts): the index decides, and says which
+ * slots a read returns; the driver keeps the bytes of each slot, and writes. Here is what
+ * does not depend on where the bytes are.
  */
 import type { MailboxKey, Uuid } from "../core/codec/did.ts";
 import { type Fault, isFault } from "../core/fault.ts";

@@ -1,9 +1,10 @@
 /**
- * The index of a mailbox: what is held for whom, in what order, until when, and every decision about it
- * (duplicate, chunk conflict, quota, acknowledgement, expiry). It knows no bytes and does no I/O: a
- * driver asks it, one call after the other, and keeps the bytes under the slot that it returns.
- * Memory: about 130 bytes a row (an entry that is held, remembered or kept), and what mailbox-recipients.ts needs
- * for each recipient and group; the driver bounds the rows.
+ * The index of a mailbox: what is held for whom, in what order, until when, and every
+ * decision about it (duplicate, chunk conflict, quota, acknowledgement, expiry). It knows
+ * no bytes and does no I/O: a driver asks it, one call after the other, and keeps the bytes
+ * under the slot that it returns. Memory: about 130 bytes a row (an entry that is held,
+ * remembered or kept), and what mailbox-recipients.ts needs for each recipient and group;
+ * the driver bounds the rows.
  * Laws: `Mailbox` in storage/contract.ts, rules section 6.
  */
 import TinyQueue from "tinyqueue";
@@ -58,7 +59,10 @@ type SlotState = {
   readonly slot: number;
 };
 
-/** What becomes of a row: acknowledged, cut down to what its expiration behavior retains, or dropped altogether. */
+/**
+ * What becomes of a row: acknowledged, cut down to what its expiration behavior retains, or
+ * dropped altogether.
+ */
 export type RowChange = "acked" | "cut" | "dropped";
 
 type IndexDriver = {
@@ -131,7 +135,10 @@ export class MailboxIndex {
     this.dueLeft = dueRowsPerCommit;
   }
 
-  /** Throws `unavailable` while expired rows that are not removed yet may be the only reason to refuse. */
+  /**
+   * Throws `unavailable` while expired rows that are not removed yet may be the only reason
+   * to refuse.
+   */
   admit(entry: MailboxEntry, quota: MailboxQuota): Admission {
     const { storedAtMs } = entry;
     const dueMs = Math.min(storedAtMs, this.driver.removableMs());
@@ -155,8 +162,8 @@ export class MailboxIndex {
   }
 
   /**
-   * The labels with which the entry can be stored, or why it can't be now. An expired row with the same id (`before`) does
-   * not block the store.
+   * The labels with which the entry can be stored, or why it can't be now. An expired row
+   * with the same id (`before`) does not block the store.
    */
   private decide(
     entry: MailboxEntry,
@@ -236,7 +243,10 @@ export class MailboxIndex {
     return slot;
   }
 
-  /** After the rows and texts were loaded, as of an arrival: finds them, and puts what is held in order of arrival. */
+  /**
+   * After the rows and texts were loaded, as of an arrival: finds them, and puts what is
+   * held in order of arrival.
+   */
   finishLoading(arrivalMin: number): void {
     const { rows } = this;
     rows.finishLoading();
@@ -251,7 +261,10 @@ export class MailboxIndex {
     this.ends = this.endsOf(used);
   }
 
-  /** Takes out rows whose time has come, at most `limit`, the first ends first; returns how many. */
+  /**
+   * Takes out rows whose time has come, at most `limit`, the first ends first; returns how
+   * many.
+   */
   expire(nowMs: number, limit: number): number {
     const { rows, ends } = this;
     let taken = 0;

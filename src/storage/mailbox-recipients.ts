@@ -1,8 +1,9 @@
 /**
- * The recipient index of a mailbox: its recipients, their entries in order of arrival, their chunk groups, the
- * usage of their labels, and the sums that quotas are held against. It decides nothing; the mailbox index does.
- * Recipients, label sets and groups are interned: a text has a number for as long as rows name it.
- * Memory: about 150 bytes for each text, 80 for each recipient, and, once they are asked for, 100 for each of its
+ * The recipient index of a mailbox: its recipients, their entries in order of arrival,
+ * their chunk groups, the usage of their labels, and the sums that quotas are held against.
+ * It decides nothing; the mailbox index does. Recipients, label sets and groups are
+ * interned: a text has a number for as long as rows name it. Memory: about 150 bytes for
+ * each text, 80 for each recipient, and, once they are asked for, 100 for each of its
  * groups and labels.
  */
 import type { MailboxKey, Uuid } from "../core/codec/did.ts";
@@ -10,7 +11,10 @@ import { type Chunk, type MailboxStats, StoreError } from "./contract.ts";
 import { free, held, none, type RowList, type RowTable, resized } from "./mailbox-rows.ts";
 import { isStoreLabel, nothingHeld } from "./mailbox-rules.ts";
 
-/** Texts by number, counted by the rows that name them. A number is used again when no row names its text. */
+/**
+ * Texts by number, counted by the rows that name them. A number is used again when no row
+ * names its text.
+ */
 export class TextTable {
   private readonly numbers = new Map<string, number>();
   private texts: (string | undefined)[] = [];
@@ -60,7 +64,10 @@ export class TextTable {
     return this.texts.slice(from, to);
   }
 
-  /** Sets a text while the index is loaded; rows are counted by `loadUser`, and `finishLoading` must follow. */
+  /**
+   * Sets a text while the index is loaded; rows are counted by `loadUser`, and
+   * `finishLoading` must follow.
+   */
   load(number: number, text: string): void {
     while (this.texts.length < number) this.texts.push(undefined);
     this.set(number, text);
@@ -101,7 +108,10 @@ const nothingKnown = { ...nothingHeld, ids: 0 };
 /** What a label set adds to: the sums of `own` labels within a mailbox, and one over the store. */
 type LabelSet = { readonly own: readonly string[]; readonly store: StoreUsage | null };
 type Details = { readonly labels: Map<string, Usage>; readonly groups: Map<number, ChunkGroup> };
-/** A recipient's held rows in order of arrival. Details are counted once they are asked for: one pass over the rows. */
+/**
+ * A recipient's held rows in order of arrival. Details are counted once they are asked for:
+ * one pass over the rows.
+ */
 type RecipientRows = RowList & Usage & { details: Details | null };
 
 export class RecipientIndex {
@@ -146,8 +156,8 @@ export class RecipientIndex {
   }
 
   /**
-   * What is held, altogether (`null`) or under a label that is counted over the store, and all ids that are known
-   * there.
+   * What is held, altogether (`null`) or under a label that is counted over the store, and
+   * all ids that are known there.
    */
   inStore(label: string | null): MailboxStats & { readonly ids: number } {
     if (label !== null) return this.storeUsages.get(label) ?? nothingKnown;
@@ -211,7 +221,10 @@ export class RecipientIndex {
     else if (chunks.delete(sequence[slot]!) && chunks.size === 0) groups.delete(number);
   }
 
-  /** A held row begins to count, as the last of its recipient (1), or leaves its list, its group and the sums (-1). */
+  /**
+   * A held row begins to count, as the last of its recipient (1), or leaves its list, its
+   * group and the sums (-1).
+   */
   count(slot: number, sign: 1 | -1): void {
     const { rows } = this;
     const recipient = this.recipientOf(slot);
@@ -279,7 +292,10 @@ export class RecipientIndex {
     }
   }
 
-  /** Counts the loaded rows, and puts those that are held in order of arrival: mostly they are in it already. */
+  /**
+   * Counts the loaded rows, and puts those that are held in order of arrival: mostly they
+   * are in it already.
+   */
   finishLoading(): void {
     const { texts } = this;
     const { status, arrival, recipient, labels, group, slots } = this.rows;

@@ -1,8 +1,9 @@
 /**
- * The rows of a mailbox: everything known of an entry but its bytes, in typed arrays by slot number, with a
- * hash index from (recipient, message id) to the slot. A million rows take 117 MB here; a million objects with their
- * strings would take 300 and the collector's time. Recipients, label sets and chunk groups are numbers of interned
- * texts (mailbox-recipients.ts).
+ * The rows of a mailbox: everything known of an entry but its bytes, in typed arrays by
+ * slot number, with a hash index from (recipient, message id) to the slot. A million rows
+ * take 117 MB here; a million objects with their strings would take 300 and the collector's
+ * time. Recipients, label sets and chunk groups are numbers of interned texts
+ * (mailbox-recipients.ts).
  */
 import { concatBytes } from "../core/codec/bytes.ts";
 import type { Uuid } from "../core/codec/did.ts";
@@ -18,7 +19,10 @@ export const held = 1;
 export const acked = 2;
 /** Expired and cut down to what its expiration behavior retains. */
 export const retained = 3;
-/** No id names the slot any more; it lies in the heap of ends until its time comes, and is free then. */
+/**
+ * No id names the slot any more; it lies in the heap of ends until its time comes, and is
+ * free then.
+ */
 export const released = 4;
 
 export const behaviors: readonly ExpirationBehavior[] = expirationBehaviors;
@@ -33,7 +37,10 @@ type Elements =
   | Uint16Array<ArrayBuffer>
   | Uint8Array<ArrayBuffer>;
 
-/** The same array with so many elements. Its former memory is free at once, and not when the collector runs. */
+/**
+ * The same array with so many elements. Its former memory is free at once, and not when the
+ * collector runs.
+ */
 export function resized<T extends Elements>(from: T, length: number): T {
   const Kind = from.constructor as new (buffer: ArrayBuffer) => T;
   return new Kind(from.buffer.transfer(length * from.BYTES_PER_ELEMENT));
@@ -106,7 +113,10 @@ export class RowTable {
   private used = 0;
   /** Slots below this were handed out at least once. */
   private fresh = 0;
-  /** Those of them that are free. What is freed together is handed out together, and lies in few index pages. */
+  /**
+   * Those of them that are free. What is freed together is handed out together, and lies in
+   * few index pages.
+   */
   private freeSlots: number[] = [];
   private seed = crypto.getRandomValues(new Uint32Array(1))[0]!;
 
@@ -266,7 +276,10 @@ export class RowTable {
     return this.bucketOf(this.recipient[slot]!, id[at]!, id[at + 1]!, id[at + 2]!, id[at + 3]!);
   }
 
-  /** Senders choose ids, so the mix starts from a secret of this process: long chains can't be aimed at. */
+  /**
+   * Senders choose ids, so the mix starts from a secret of this process: long chains can't
+   * be aimed at.
+   */
   private bucketOf(recipient: number, a: number, b: number, c: number, d: number): number {
     return (
       mixed(mixed(mixed(mixed(this.seed ^ recipient, a), b), c), d) & (this.buckets.length - 1)

@@ -1,6 +1,6 @@
 /**
- * The decisions that all mailbox drivers share: which entries are acceptable, what a quota allows, when a page is full,
- * what a cursor means, and how arrival numbers grow.
+ * The decisions that all mailbox drivers share: which entries are acceptable, what a quota
+ * allows, when a page is full, what a cursor means, and how arrival numbers grow.
  */
 import { sha256 } from "../core/codec/crypto.ts";
 import { type Fault, fault } from "../core/fault.ts";
@@ -48,7 +48,10 @@ function checkLabels(labels: readonly string[]): void {
   }
 }
 
-/** Names an envelope whose bytes are gone: 128 bits of its SHA-256. A second one can't be found. Cost: 1 µs a KiB. */
+/**
+ * Names an envelope whose bytes are gone: 128 bits of its SHA-256. A second one can't be
+ * found. Cost: 1 µs a KiB.
+ */
 export function shortDigest(envelope: Uint8Array): Uint8Array {
   return sha256(envelope).subarray(0, digestBytes);
 }
@@ -127,7 +130,8 @@ function isBeyond(
   bytes: number,
   { store, known, room }: QuotaSums,
 ): boolean {
-  // An acknowledged id is remembered: a sender could use up the ids by storing for one who acknowledges at once.
+  // An acknowledged id is remembered: a sender could use up the ids by storing for one who
+  // acknowledges at once.
   return (
     exceedsBounds(store(label), bytes, entriesMax, bytesMax) ||
     exceedsBounds(known(label), bytes, room.entries / 2, room.bytes / 2)
@@ -166,7 +170,10 @@ export class PageFill {
 
 const cursorPrefix = "c";
 
-/** The cursor of a position, a safe non-negative integer. Canonical: a cursor that decodes encodes to itself again. */
+/**
+ * The cursor of a position, a safe non-negative integer. Canonical: a cursor that decodes
+ * encodes to itself again.
+ */
 export function encodeCursor(position: number): Cursor {
   return cursorPrefix + position.toString(36);
 }
@@ -185,15 +192,18 @@ const arrivalsPerMs = 1024;
 const arrivalClockMax = 2 ** 42;
 
 /**
- * The number of the next arrival. Numbers grow with every entry and follow the clock, so that a cursor is
- * still valid after a restart and does not show a recipient how much traffic the others have. They stay
- * below 2^53 until after the year 2100.
+ * The number of the next arrival. Numbers grow with every entry and follow the clock, so
+ * that a cursor is still valid after a restart and does not show a recipient how much
+ * traffic the others have. They stay below 2^53 until after the year 2100.
  */
 export function nextArrival(last: number, storedAtMs: number): number {
   return Math.max(last + 1, Math.min(storedAtMs, arrivalClockMax) * arrivalsPerMs);
 }
 
-/** When an entry was stored, from its arrival: later only where the clock went back or a millisecond had too many. */
+/**
+ * When an entry was stored, from its arrival: later only where the clock went back or a
+ * millisecond had too many.
+ */
 export function storedAtOf(arrival: number, expiresAtMs: number): number {
   return Math.min(Math.floor(arrival / arrivalsPerMs), expiresAtMs - 1);
 }

@@ -1,6 +1,7 @@
 /**
- * Claims and receipts where one process owns the store: claims in memory (a driver with a disk writes them too), and
- * receipts over the driver's table. Also the bounds of tags, keys and values, which every driver checks.
+ * Claims and receipts where one process owns the store: claims in memory (a driver with a
+ * disk writes them too), and receipts over the driver's table. Also the bounds of tags,
+ * keys and values, which every driver checks.
  */
 import TinyQueue from "tinyqueue";
 import { concatBytes, equalBytes, utf8 } from "../core/codec/bytes.ts";

@@ -1,12 +1,13 @@
 /**
- * Until when what has ended may be removed. What is removed is lost, and a clock that is wrong for seconds must cost
- * nothing: so the wall clock is compared with the monotonic one, and a jump ahead counts for removals only when it has
- * lasted. Reads go by the wall clock alone.
+ * Until when what has ended may be removed. What is removed is lost, and a clock that is
+ * wrong for seconds must cost nothing: so the wall clock is compared with the monotonic
+ * one, and a jump ahead counts for removals only when it has lasted. Reads go by the wall
+ * clock alone.
  *
- * - Records: after a jump of more than five minutes, also between two runs, nothing that the jump ended is removed for an
- *   hour.
- * - Claims, whose proofs work again once the clock is back: after any jump for ten minutes, the longest life of a
- *   proof, and for as long after a start.
+ * - Records: after a jump of more than five minutes, also between two runs, nothing that
+ *   the jump ended is removed for an hour.
+ * - Claims, whose proofs work again once the clock is back: after any jump for ten minutes,
+ *   the longest life of a proof, and for as long after a start.
  */
 import { hourMs, minuteMs } from "../core/codec/time.ts";
 
@@ -59,7 +60,10 @@ export class RemovalTime {
     return { atMs, offsetMs: this.clocks.now() - atMs };
   }
 
-  /** Compares the clocks; the caller does so every few seconds. Returns the jump that is waited for, or `null`. */
+  /**
+   * Compares the clocks; the caller does so every few seconds. Returns the jump that is
+   * waited for, or `null`.
+   */
   look(): Jump | null {
     const { atMs, offsetMs } = this.glance();
     const aheadMs = offsetMs - (this.offsetMs ?? offsetMs);
@@ -92,7 +96,10 @@ export class RemovalTime {
     return this.at(Math.min(...this.looks.map(({ offsetMs }) => offsetMs)));
   }
 
-  /** The time by an offset that counts, in whole milliseconds, and never ahead of the wall clock. */
+  /**
+   * The time by an offset that counts, in whole milliseconds, and never ahead of the wall
+   * clock.
+   */
   private at(offsetMs: number): number {
     return Math.floor(Math.min(offsetMs + this.clocks.uptimeMs(), this.clocks.now()));
   }

@@ -77,7 +77,10 @@ type Issue = {
   readonly keys?: readonly string[];
 };
 
-/** `; did you mean path?` with the nearest name, at most one edit for every three letters away; or nothing. */
+/**
+ * `; did you mean path?` with the nearest name, at most one edit for every three letters
+ * away; or nothing.
+ */
 export function meant(name: string, known: readonly string[]): string {
   const wanted = name.toLowerCase().replaceAll("-", "_");
   const [nearest] = known

@@ -1,25 +1,30 @@
 /**
- * The narrow ordered table below the embedded ledger and, where one process owns the store, below its receipts. Each
- * driver that can hold a ledger offers one; the ledger itself is written once, in `embedded.ts`.
+ * The narrow ordered table below the embedded ledger and, where one process owns the store,
+ * below its receipts. Each driver that can hold a ledger offers one; the ledger itself is
+ * written once, in `embedded.ts`.
  */
 import { BoundedMap } from "../core/std/bounded.ts";
 import type { StoreEnvironment } from "./contract.ts";
 
 /**
- * Keys have 1 to 1,600 characters of visible ASCII and are in the order of these characters; values are bytes.
- * Reads are synchronous and see the last commit. Bytes that go in belong to the caller; bytes that come out are shared,
- * and not changed: while nothing is written, `get` may return the same ones again.
+ * Keys have 1 to 1,600 characters of visible ASCII and are in the order of these
+ * characters; values are bytes. Reads are synchronous and see the last commit. Bytes that
+ * go in belong to the caller; bytes that come out are shared, and not changed: while
+ * nothing is written, `get` may return the same ones again.
  */
 export interface TableView {
   get(key: string): Uint8Array | null;
-  /** Entries whose key starts with `prefix` and is greater than `after`, in key order, at most `limit`. */
+  /**
+   * Entries whose key starts with `prefix` and is greater than `after`, in key order, at
+   * most `limit`.
+   */
   range(
     prefix: string,
     options: { readonly after?: string; readonly limit: number },
   ): [string, Uint8Array][];
   /**
-   * Keys that are read next. A table behind a network ends the run here until it has them and whatever was read before,
-   * so that expensive work is done once. Changes no outcome.
+   * Keys that are read next. A table behind a network ends the run here until it has them
+   * and whatever was read before, so that expensive work is done once. Changes no outcome.
    */
   prefetch(keys: readonly string[]): void;
 }
@@ -31,10 +36,11 @@ export interface TableChange extends TableView {
 
 export interface OrderedTable extends TableView {
   /**
-   * Runs `change` alone: its reads see its own writes, its writes happen wholly or, when it throws, not
-   * at all; a throw is passed on. Resolves with its result once they survive the death of the machine, where the
-   * store has a disk. `change` is synchronous and calls no other operation of the store. `size`: what a disk that is
-   * nearly full is asked for; without it, what the ledger writes.
+   * Runs `change` alone: its reads see its own writes, its writes happen wholly or, when it
+   * throws, not at all; a throw is passed on. Resolves with its result once they survive
+   * the death of the machine, where the store has a disk. `change` is synchronous and calls
+   * no other operation of the store. `size`: what a disk that is nearly full is asked for;
+   * without it, what the ledger writes.
    */
   commit<T>(change: (view: TableChange) => T, size?: CommitSize): Promise<T>;
 }
@@ -56,9 +62,10 @@ export type OpenLocalTable = (
 export type CommitSize = { readonly kind: "record" | "removal"; readonly bytes: number };
 
 /**
- * A table that several processes share, behind a network. What reads or changes it may run several times,
- * each time against one state, until everything that it reads was fetched; what was not yet reads as absent. It has no
- * effect but its writes, and its outcome, also when it throws, is that of its last run.
+ * A table that several processes share, behind a network. What reads or changes it may run
+ * several times, each time against one state, until everything that it reads was fetched;
+ * what was not yet reads as absent. It has no effect but its writes, and its outcome, also
+ * when it throws, is that of its last run.
  */
 export interface SharedTable {
   read<T>(work: (view: TableView) => T): Promise<T>;
@@ -130,9 +137,10 @@ type DecodedLimits = {
 type DecodedValue<T> = { readonly bytes: Uint8Array; readonly value: T };
 
 /**
- * Remembers what stored bytes decode to. A remembered value is returned only for exactly the bytes that it was decoded
- * from, so it is never stale. Bounded by entries and by bytes; the oldest entry leaves first. When `decode` throws,
- * nothing is remembered. Callers share the values and the bytes, and change neither.
+ * Remembers what stored bytes decode to. A remembered value is returned only for exactly
+ * the bytes that it was decoded from, so it is never stale. Bounded by entries and by
+ * bytes; the oldest entry leaves first. When `decode` throws, nothing is remembered.
+ * Callers share the values and the bytes, and change neither.
  */
 export function rememberDecoded<T>(
   decode: (bytes: Uint8Array) => T,
@@ -152,7 +160,10 @@ export function rememberDecoded<T>(
   };
 }
 
-/** A table that remembers its records returns the same object again, which costs no look at the bytes. */
+/**
+ * A table that remembers its records returns the same object again, which costs no look at
+ * the bytes.
+ */
 function isSameBytes(a: Uint8Array, b: Uint8Array): boolean {
   return a === b || (a.length === b.length && Buffer.compare(a, b) === 0);
 }

@@ -1,6 +1,7 @@
 /**
- * Moving a store: its records as JSON lines, and reading them into another store, of the same or another driver: with the
- * embedded ledger, its log, and the copies of other logs. The last line of an export says that it is whole.
+ * Moving a store: its records as JSON lines, and reading them into another store, of the
+ * same or another driver: with the embedded ledger, its log, and the copies of other logs.
+ * The last line of an export says that it is whole.
  */
 import { decodeBase64, encodeBase64, encodeHex } from "../core/codec/bytes.ts";
 import {
@@ -14,7 +15,10 @@ import type { MailboxQuota } from "./quota.ts";
 /** The first line of an export. */
 export const exportHeader = JSON.stringify({ waypost_export: 1 });
 
-/** The last line: how many records are above it, and the SHA-256 of all lines above, each with its line feed. */
+/**
+ * The last line: how many records are above it, and the SHA-256 of all lines above, each
+ * with its line feed.
+ */
 export const exportEnd = (records: number, sum: Uint8Array): string =>
   JSON.stringify({ kind: "end", records, sha256: encodeHex(sum) });
 
@@ -32,7 +36,10 @@ function decodeBytes(_: string, value: unknown): unknown {
   return typeof text === "string" ? (decodeBase64(text) ?? value) : value;
 }
 
-/** The record of a line, or what is wrong with it. The sum of the export says that this program wrote it. */
+/**
+ * The record of a line, or what is wrong with it. The sum of the export says that this
+ * program wrote it.
+ */
 export function parseRecord(line: string): StoreRecord | string {
   try {
     const record = JSON.parse(line, decodeBytes) as StoreRecord | null;
@@ -65,8 +72,8 @@ const reported = {
 } as const;
 
 /**
- * Makes a store out of records, each of which it must take: a double one is refused. Records that have ended at `nowMs`
- * are left out and counted.
+ * Makes a store out of records, each of which it must take: a double one is refused.
+ * Records that have ended at `nowMs` are left out and counted.
  */
 export async function importRecords(
   store: Pick<StoreMaintenance, "import">,
@@ -122,7 +129,8 @@ class Filling {
     );
     if (pairs.length > 0) await this.target.putLedger(pairs);
     await Promise.all(batch.map((record) => this.write(record)));
-    // What has ended and is kept must not stand in the way of later ones, and a store clears only so much away.
+    // What has ended and is kept must not stand in the way of later ones, and a store
+    // clears only so much away.
     const hasEnded = batch.some(
       (record) => record.kind === "message" && record.entry.expiresAtMs <= this.importedAtMs,
     );
@@ -138,7 +146,8 @@ class Filling {
       taken(await replay.claim(record.tag, record.untilMs, nowMs), `claim ${record.tag}`);
     if (record.kind !== "message") return;
     const { recipient, messageId } = record.entry;
-    // A store expires what has ended by its time, and after a clock that ran ahead that lies in the future.
+    // A store expires what has ended by its time, and after a clock that ran ahead that
+    // lies in the future.
     const storedAtMs = Math.min(record.entry.storedAtMs, this.importedAtMs);
     const { kind } = await mailbox.store({ ...record.entry, storedAtMs }, noLimit);
     const removed =

@@ -1,6 +1,6 @@
 /**
- * BLAKE2b in JavaScript: `#blake2` outside Bun. In a file of its own, because only changes of an identity need it, and
- * clients load the code for those on demand.
+ * BLAKE2b in JavaScript: `#blake2` outside Bun. In a file of its own, because only changes
+ * of an identity need it, and clients load the code for those on demand.
  */
 import { blake2b } from "@noble/hashes/blake2.js";
 

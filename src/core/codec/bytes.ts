@@ -1,7 +1,8 @@
 /**
- * Bytes and their text forms: UTF-8, hex, Base64, base58btc, and public keys as multibase. Decoders are strict: they
- * return `null` for white space, missing padding and leftover bits. In Bun, and so in every node, `#texts` is @scure/base
- * (`texts.ts`); elsewhere it is `texts-portable.ts`, which adds less to a page.
+ * Bytes and their text forms: UTF-8, hex, Base64, base58btc, and public keys as multibase.
+ * Decoders are strict: they return `null` for white space, missing padding and leftover
+ * bits. In Bun, and so in every node, `#texts` is @scure/base (`texts.ts`); elsewhere it is
+ * `texts-portable.ts`, which adds less to a page.
  * Source: rules section 1.
  */
 import {
@@ -22,7 +23,10 @@ export function utf8(text: string): Uint8Array {
   return encoder.encode(text);
 }
 
-/** The text of UTF-8 bytes, or `null` when they are not well-formed UTF-8. A BOM is kept as a character. */
+/**
+ * The text of UTF-8 bytes, or `null` when they are not well-formed UTF-8. A BOM is kept as
+ * a character.
+ */
 export function decodeUtf8(bytes: Uint8Array): string | null {
   try {
     return strictDecoder.decode(bytes);
@@ -80,7 +84,10 @@ export function decodeBase64Url(text: string): Uint8Array | null {
   return decodeBase64(padded.replaceAll("-", "+").replaceAll("_", "/"));
 }
 
-/** The forms of `canonical_payload` and `doc_blob`: `0x` hex, or Base64 of either alphabet, padded or not. */
+/**
+ * The forms of `canonical_payload` and `doc_blob`: `0x` hex, or Base64 of either alphabet,
+ * padded or not.
+ */
 export function decodePayloadText(text: string): Uint8Array | null {
   if (text.startsWith("0x")) return decodeHex(text);
   const padded = text.includes("=") ? text : text + "=".repeat(-text.length & 3);
@@ -100,7 +107,10 @@ export type VerifySignature = (
 
 export const signatureBytes = 64;
 
-/** From hex with or without `0x`, or multibase; else `null`. Whether the bytes are a key is `isAdmissibleKey`. */
+/**
+ * From hex with or without `0x`, or multibase; else `null`. Whether the bytes are a key is
+ * `isAdmissibleKey`.
+ */
 export function parsePublicKey(text: string): Uint8Array | null {
   if (text.startsWith("z")) return parseMultibaseKey(text);
   if (text.length !== 64 && text.length !== 66) return null;
@@ -108,10 +118,16 @@ export function parsePublicKey(text: string): Uint8Array | null {
   return bytes?.length === publicKeyBytes ? bytes : null;
 }
 
-/** The longest text of 34 bytes with its `z`: looked at first, because the cost of base58 is quadratic. */
+/**
+ * The longest text of 34 bytes with its `z`: looked at first, because the cost of base58 is
+ * quadratic.
+ */
 const multibaseCharsMax = 49;
 
-/** A key as multibase: `z` and base58btc of the bare 32 bytes, or of a multicodec prefix (`code`, 01) and the key. */
+/**
+ * A key as multibase: `z` and base58btc of the bare 32 bytes, or of a multicodec prefix
+ * (`code`, 01) and the key.
+ */
 const parseMultikey =
   (code: number) =>
   (text: string): Uint8Array | null => {

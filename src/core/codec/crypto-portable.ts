@@ -1,7 +1,7 @@
 /**
- * Ed25519 in JavaScript: `#crypto` outside Bun. The SDK loads it only where WebCrypto does not suffice
- * (`client/keys/crypto.ts`). Accepts and refuses the same signatures as `native.ts`; a test compares both over the edge
- * vectors.
+ * Ed25519 in JavaScript: `#crypto` outside Bun. The SDK loads it only where WebCrypto does
+ * not suffice (`client/keys/crypto.ts`). Accepts and refuses the same signatures as
+ * `native.ts`; a test compares both over the edge vectors.
  * Source: rules section 8, RFC 8032 section 5.1.7.
  */
 import { ed25519 } from "@noble/curves/ed25519.js";
@@ -10,7 +10,10 @@ import { concatBytes, equalBytes, signatureBytes } from "./bytes.ts";
 
 const { Point } = ed25519;
 
-/** The native rule; the library's `verify` multiplies by the cofactor and accepts what nodes refuse. About 2 ms. */
+/**
+ * The native rule; the library's `verify` multiplies by the cofactor and accepts what nodes
+ * refuse. About 2 ms.
+ */
 export function verifyEd25519(
   signature: Uint8Array,
   message: Uint8Array,

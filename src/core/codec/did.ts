@@ -1,6 +1,6 @@
 /**
- * Identifiers: DIDs, DID URLs of components, UUIDs, aliases. Parsing returns the one normal form or a Fault; a branded
- * string has been parsed.
+ * Identifiers: DIDs, DID URLs of components, UUIDs, aliases. Parsing returns the one normal
+ * form or a Fault; a branded string has been parsed.
  * Source: rules section 1, docs/ledger.md 2.1 and 2.2.
  */
 import { type Fault, fault } from "../fault.ts";
@@ -9,7 +9,10 @@ export type Did = string & { readonly __brand: "Did" };
 /** Lower-case 8-4-4-4-12 form. */
 export type Uuid = string & { readonly __brand: "Uuid" };
 
-/** Names the mailbox of one life of a DID: the DID itself, or `<did>~<life>` after it was deleted `life` times. */
+/**
+ * Names the mailbox of one life of a DID: the DID itself, or `<did>~<life>` after it was
+ * deleted `life` times.
+ */
 export type MailboxKey = string & { readonly __brand: "MailboxKey" };
 
 export const didBytesMax = 128;
@@ -50,7 +53,10 @@ export function parseUuid(text: string): Uuid | null {
   return lower === nilUuid ? null : (lower as Uuid);
 }
 
-/** The absolute form of a component id (`#key` is expanded); `null` for another DID or a bad or long fragment. */
+/**
+ * The absolute form of a component id (`#key` is expanded); `null` for another DID or a bad
+ * or long fragment.
+ */
 export function parseDidUrl(text: string, did: Did): string | null {
   const absolute = text.startsWith("#") ? `${did}${text}` : text;
   if (!absolute.startsWith(`${did}#`)) return null;
@@ -68,7 +74,10 @@ export function didOfUrl(url: string): Did | null {
 
 const asciiSpaces = "\t\n\f\r ";
 
-/** ASCII white space at both ends. Its cost is linear for every input; that of a regular expression would not be. */
+/**
+ * ASCII white space at both ends. Its cost is linear for every input; that of a regular
+ * expression would not be.
+ */
 export function trimAscii(text: string): string {
   let [start, end] = [0, text.length];
   while (start < end && asciiSpaces.includes(text.charAt(start))) start++;
@@ -76,7 +85,10 @@ export function trimAscii(text: string): string {
   return text.slice(start, end);
 }
 
-/** Trimmed and in lower case; `null` where that breaks the grammar. A ledger may have a smaller bound than ours. */
+/**
+ * Trimmed and in lower case; `null` where that breaks the grammar. A ledger may have a
+ * smaller bound than ours.
+ */
 export function normalizeAlias(text: string, bytesMax: number = aliasBytesMax): string | null {
   const trimmed = trimAscii(text);
   // Every character of the grammar is one byte, so the length counts bytes.

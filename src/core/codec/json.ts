@@ -1,8 +1,10 @@
 /**
- * JSON from untrusted bytes. Whatever two parsers could understand differently is refused: duplicate names, lone
- * surrogates, `__proto__`, numbers that are not finite. Depth and size are bounded before a long text is parsed, so
- * that no body can make the parser or a later walk expensive.
- * Cost: a text is scanned, where strings are jumped over with `indexOf`, then parsed, and its tree is walked once.
+ * JSON from untrusted bytes. Whatever two parsers could understand differently is refused:
+ * duplicate names, lone surrogates, `__proto__`, numbers that are not finite. Depth and
+ * size are bounded before a long text is parsed, so that no body can make the parser or a
+ * later walk expensive.
+ * Cost: a text is scanned, where strings are jumped over with `indexOf`, then parsed, and
+ * its tree is walked once.
  * Source: rules sections 1 and 10, `docs/rules.md` ("JSON bounds").
  */
 import { badInput, type Fault, fault, isFault } from "../fault.ts";
@@ -15,7 +17,10 @@ export type JsonObject = { [name: string]: JsonValue };
 const jsonDepthMax = 32;
 /** Values inside the outermost one, containers included; an empty container counts twice. */
 const jsonValuesMax = 4_096;
-/** JSON of an opaque member outside of strings, where values are not counted: costs about 50 ms at worst. */
+/**
+ * JSON of an opaque member outside of strings, where values are not counted: costs about 50
+ * ms at worst.
+ */
 const jsonOpaqueCharsMax = 256 * 1024;
 
 /** Where a member name of the outermost object is in the text, quotes included. */
@@ -55,7 +60,10 @@ export function isJsonObject(value: JsonValue | undefined): value is JsonObject 
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** Also returns what the checks of an envelope need. Inside the outer member `opaque`, only size (413) and depth are bounded. */
+/**
+ * Also returns what the checks of an envelope need. Inside the outer member `opaque`, only
+ * size (413) and depth are bounded.
+ */
 export function readJson(bytes: Uint8Array, opaque: string | null = null): JsonReading | Fault {
   const text = decodeUtf8(bytes);
   if (text === null) return invalidJson("not well-formed UTF-8");
@@ -103,7 +111,10 @@ type Structure = {
   readonly names: NameSpan[];
 };
 
-/** Bounds the depth and counts outside strings, exactly for whatever `JSON.parse` accepts. Else why it is refused. */
+/**
+ * Bounds the depth and counts outside strings, exactly for whatever `JSON.parse` accepts.
+ * Else why it is refused.
+ */
 function scanStructure(text: string, opaque: string | null): Structure | string {
   const names: NameSpan[] = [];
   const length = text.length;
@@ -167,7 +178,10 @@ function isName(quoted: string, name: string): boolean {
   return quoted.includes("\\") ? parseText(quoted) === name : quoted === `"${name}"`;
 }
 
-/** The next quote and backslash found so far; both only move forward, so the text is read at most twice. */
+/**
+ * The next quote and backslash found so far; both only move forward, so the text is read at
+ * most twice.
+ */
 type Ahead = { quote: number; backslash: number };
 
 /** The position behind the closing quote of the string that begins at `start`; -1 without one. */
@@ -189,7 +203,10 @@ function endOfString(text: string, start: number, ahead: Ahead): number {
 
 type Census = { members: number; unsafeInteger: boolean };
 
-/** Counts the members of a tree and returns what is wrong with it, or `null`. The scan has bounded the depth. */
+/**
+ * Counts the members of a tree and returns what is wrong with it, or `null`. The scan has
+ * bounded the depth.
+ */
 function inspect(value: JsonValue, census: Census): string | null {
   if (typeof value === "string")
     return value.isWellFormed() ? null : "a string holds a lone surrogate";

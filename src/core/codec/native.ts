@@ -1,7 +1,8 @@
 /**
- * Native Ed25519, SHA-256 and BLAKE2b: `#crypto`, `#sha256` and `#blake2` in Bun, and so in every node. Elsewhere these
- * are `crypto-portable.ts`, `blake2-portable.ts` and the SHA-256 of @noble/hashes: three modules, so that a page loads
- * each only when it needs it. Tests compare both sides.
+ * Native Ed25519, SHA-256 and BLAKE2b: `#crypto`, `#sha256` and `#blake2` in Bun, and so in
+ * every node. Elsewhere these are `crypto-portable.ts`, `blake2-portable.ts` and the
+ * SHA-256 of @noble/hashes: three modules, so that a page loads each only when it needs it.
+ * Tests compare both sides.
  * Source: rules section 8.
  */
 
@@ -23,8 +24,8 @@ const spkiPrefix = Uint8Array.fromHex("302a300506032b6570032100");
 const pkcs8Prefix = Uint8Array.fromHex("302e020100300506032b657004220420");
 
 /**
- * `false` for whatever can't be read as a key of 32 or a signature of 64 bytes. About 36 µs, of which the key takes
- * one.
+ * `false` for whatever can't be read as a key of 32 or a signature of 64 bytes. About 36
+ * µs, of which the key takes one.
  */
 export function verifyEd25519(
   signature: Uint8Array,
@@ -41,13 +42,15 @@ export function verifyEd25519(
 }
 
 /**
- * Beyond this, signatures are verified at once: the threads of the pool, which also write to disk, have work for 1 ms.
+ * Beyond this, signatures are verified at once: the threads of the pool, which also write
+ * to disk, have work for 1 ms.
  */
 const poolQueueMax = 32;
 
 /**
- * A verifier that works in the runtime's pool of threads, off the event loop, when that has time for it: 4 µs here. A
- * process has one pool, so it needs one verifier: this counts what waits for the pool.
+ * A verifier that works in the runtime's pool of threads, off the event loop, when that has
+ * time for it: 4 µs here. A process has one pool, so it needs one verifier: this counts
+ * what waits for the pool.
  */
 export function createPoolVerifier(): VerifySignature {
   let waiting = 0;
@@ -89,7 +92,10 @@ function importKey(publicKey: Uint8Array): KeyObject {
   });
 }
 
-/** The signing function of a key, from its 32-byte seed; `null` for another length. About 25 µs a signature. */
+/**
+ * The signing function of a key, from its 32-byte seed; `null` for another length. About 25
+ * µs a signature.
+ */
 export function createSigner(seed: Uint8Array): ((message: Uint8Array) => Uint8Array) | null {
   if (seed.length !== 32) return null;
   const key = createPrivateKey({

@@ -1,15 +1,22 @@
 /**
- * SCALE in parts: a writer, a strict reader, and the few combinators that our structures need. The reader refuses compact
- * integers that are not the shortest, option and enum bytes it does not know, text that is not UTF-8, lists and strings
- * beyond their bound, bytes left over.
+ * SCALE in parts: a writer, a strict reader, and the few combinators that our structures
+ * need. The reader refuses compact integers that are not the shortest, option and enum
+ * bytes it does not know, text that is not UTF-8, lists and strings beyond their bound,
+ * bytes left over.
  * Source: docs/ledger.md 1.0.
  */
 import { decodeUtf8, utf8 } from "./bytes.ts";
 import { u64Max } from "./json.ts";
 
-/** How one type is written and read. Reading throws `malformed` for bytes that are none of it: see `decodeWith`. */
+/**
+ * How one type is written and read. Reading throws `malformed` for bytes that are none of
+ * it: see `decodeWith`.
+ */
 export interface Codec<T> {
-  /** The layout as text: two codecs have one text exactly when they have one encoding, whatever their bounds are. */
+  /**
+   * The layout as text: two codecs have one text exactly when they have one encoding,
+   * whatever their bounds are.
+   */
   readonly shape: string;
   write(writer: ScaleWriter, value: T): void;
   read(reader: ScaleReader): T;
@@ -77,7 +84,10 @@ class ScaleWriter {
     else throw new RangeError("too long for SCALE");
   }
 
-  /** Reserves `length` bytes and returns where they begin. May replace `buffer` and `view`: read them afterwards. */
+  /**
+   * Reserves `length` bytes and returns where they begin. May replace `buffer` and `view`:
+   * read them afterwards.
+   */
   private skip(length: number): number {
     const from = this.at;
     this.at += length;
@@ -131,7 +141,10 @@ class ScaleReader {
     return this.bytes.slice(from, from + length);
   }
 
-  /** The shortest form of a number up to 2^30 - 1. Longer forms are refused: no length here comes near. */
+  /**
+   * The shortest form of a number up to 2^30 - 1. Longer forms are refused: no length here
+   * comes near.
+   */
   compact(): number {
     const first = this.byte();
     const mode = first & 3;
@@ -143,7 +156,10 @@ class ScaleReader {
   }
 }
 
-/** UTF-8 text in a byte vector. The bound, in bytes, holds for reading; what is written was parsed before. */
+/**
+ * UTF-8 text in a byte vector. The bound, in bytes, holds for reading; what is written was
+ * parsed before.
+ */
 export function text(bytesMax: number): Codec<string> {
   const inner = byteVector(bytesMax);
   return {
@@ -293,7 +309,10 @@ export function vector<T>(inner: Codec<T>, entriesMax: number): Codec<readonly T
   };
 }
 
-/** An option of a list: an empty list is written as none. An empty list written as some is read as the same list. */
+/**
+ * An option of a list: an empty list is written as none. An empty list written as some is
+ * read as the same list.
+ */
 export function optionalList<T>(inner: Codec<readonly T[]>): Codec<readonly T[]> {
   const outer = option(inner);
   return {

@@ -1,7 +1,10 @@
 /** A read of a byte stream that never keeps more than its cap. */
 import { joinBytes } from "./bytes.ts";
 
-/** All bytes of `body`; `over` when there are more than the cap. Rejects when the stream fails. Else it is cancelled. */
+/**
+ * All bytes of `body`; `over` when there are more than the cap. Rejects when the stream
+ * fails. Else it is cancelled.
+ */
 export async function readCapped(
   body: ReadableStream<Uint8Array> | null,
   { bytesMax }: { readonly bytesMax: number },

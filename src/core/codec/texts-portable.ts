@@ -1,6 +1,7 @@
 /**
- * Hex, Base64, base32 and base58btc of the SDK outside Bun: `#texts`, by what the platform has. The library that nodes use
- * (`texts.ts`) would be 1.7 of the 55 KB that a page may load. Tests compare both sides.
+ * Hex, Base64, base32 and base58btc of the SDK outside Bun: `#texts`, by what the platform
+ * has. The library that nodes use (`texts.ts`) would be 1.7 of the 55 KB that a page may
+ * load. Tests compare both sides.
  * Source: rules section 1.
  */
 

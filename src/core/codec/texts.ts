@@ -1,6 +1,7 @@
 /**
- * Hex, Base64, base32 and base58btc by @scure/base: `#texts` in Bun, and so in every node. It uses the runtime's native
- * methods where they exist. Decoders are strict: they return `null` for white space, missing padding and leftover bits.
+ * Hex, Base64, base32 and base58btc by @scure/base: `#texts` in Bun, and so in every node.
+ * It uses the runtime's native methods where they exist. Decoders are strict: they return
+ * `null` for white space, missing padding and leftover bits.
  * Source: rules section 1.
  */
 import { base32crockford, base58, base64, hex } from "@scure/base";

@@ -23,7 +23,10 @@ const isoForm =
 /** The last millisecond of the year 9999, so that what is read can be written in ISO-8601. */
 const timestampMsMax = 253_402_300_799_999;
 
-/** Epoch milliseconds (fractions of a millisecond are cut off), or `null` when the text is not a timestamp. */
+/**
+ * Epoch milliseconds (fractions of a millisecond are cut off), or `null` when the text is
+ * not a timestamp.
+ */
 export function parseTimestamp(text: string): number | null {
   if (text.length > 40) return null;
   const ms = /^[0-9]{1,16}$/.test(text) ? parseEpoch(text) : parseIso(text);
@@ -52,12 +55,18 @@ const shortForm =
 const isoDurationForm = /^P(?:\d+W|(?:\d+D)?(?:T(?:\d+H)?(?:\d+M)?(?:\d+S)?)?)$/;
 const units = [weekMs, dayMs, hourMs, minuteMs, secondMs];
 
-/** The two forms for readers of the schema, who know no other; `minLength` 2 leaves the empty text out. */
+/**
+ * The two forms for readers of the schema, who know no other; `minLength` 2 leaves the
+ * empty text out.
+ */
 export const durationPattern =
   "^(([0-9]{1,10}w)?([0-9]{1,10}d)?([0-9]{1,10}h)?([0-9]{1,10}m)?([0-9]{1,10}s)?" +
   "|P([0-9]{1,10}W|([0-9]{1,10}D)?(T([0-9]{1,10}H)?([0-9]{1,10}M)?([0-9]{1,10}S)?)?))$";
 
-/** Milliseconds of a duration of 1 second to 30 days in short (`1d12h`) or ISO-8601 form, else `null`. */
+/**
+ * Milliseconds of a duration of 1 second to 30 days in short (`1d12h`) or ISO-8601 form,
+ * else `null`.
+ */
 export function parseDuration(text: string): number | null {
   const short =
     isoDurationForm.test(text) && !text.endsWith("T")
@@ -74,7 +83,10 @@ export function parseDuration(text: string): number | null {
   return ms >= durationMsMin && ms <= durationMsMax ? ms : null;
 }
 
-/** ISO-8601 in hours, minutes and seconds: `PT24H`, `PT1H30M`, `PT45S`; a fraction of a second is cut off. */
+/**
+ * ISO-8601 in hours, minutes and seconds: `PT24H`, `PT1H30M`, `PT45S`; a fraction of a
+ * second is cut off.
+ */
 export function renderDuration(ms: number): string {
   const seconds = Math.floor(ms / secondMs);
   const hours = counted(Math.floor(seconds / 3600), "H");

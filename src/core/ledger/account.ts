@@ -1,8 +1,10 @@
 /**
- * What the ledger keeps, as values and in SCALE: of one DID its document, its record and its counters; the policies of
- * recipients, tags and personas with their limits; and how large each may be. A codec's fields have the order of the
- * wire, decoding enforces every bound, and the types are the codecs'. `document.ts` has the rules for documents.
- * Source: interface "DID document", docs/ledger.md 1.1, 1.3, 1.9 and 2.7, rules sections 1 and 10.
+ * What the ledger keeps, as values and in SCALE: of one DID its document, its record and
+ * its counters; the policies of recipients, tags and personas with their limits; and how
+ * large each may be. A codec's fields have the order of the wire, decoding enforces every
+ * bound, and the types are the codecs'. `document.ts` has the rules for documents.
+ * Source: interface "DID document", docs/ledger.md 1.1, 1.3, 1.9 and 2.7, rules sections 1
+ * and 10.
  */
 import { encodeBase58, parseAgreementKey, parseMultibaseKey, utf8 } from "../codec/bytes.ts";
 import {
@@ -27,7 +29,10 @@ import { type LedgerRefusal, refuse } from "./refusals.ts";
 
 // ------------------------------------------------------------------------------------------------------------- bounds
 
-/** Bounds of the structures in the embedded ledger and the reference runtime. Decoding keeps to them. */
+/**
+ * Bounds of the structures in the embedded ledger and the reference runtime. Decoding keeps
+ * to them.
+ */
 export const scaleBounds = {
   didBytes: 128,
   /** Ids, controllers, references, `signer_key_id`. */
@@ -58,13 +63,17 @@ export type LedgerBoundName = Exclude<
   "devices" | "deviceIdBytes" | "assetBytes" | "allowedRelays" | "allowedRelayBytes"
 >;
 
-/** Of the embedded ledger, or as a chain's metadata name them. Entries and UTF-8 bytes; every bound is inclusive. */
+/**
+ * Of the embedded ledger, or as a chain's metadata name them. Entries and UTF-8 bytes;
+ * every bound is inclusive.
+ */
 export type LedgerBounds = Readonly<Record<LedgerBoundName, number>>;
 
 export const embeddedBounds: LedgerBounds = scaleBounds;
 
 /**
- * Whether the UTF-8 form of a text is longer than `bytesMax`. Encodes the text only when its length does not decide.
+ * Whether the UTF-8 form of a text is longer than `bytesMax`. Encodes the text only when
+ * its length does not decide.
  */
 export function longerThan(text: string, bytesMax: number): boolean {
   if (text.length > bytesMax) return true;
@@ -91,7 +100,10 @@ export type VerificationMethod = Decoded<typeof verificationMethodCodec>;
 /** The method types that name Ed25519 keys (rules section 1). */
 export const keyTypes: readonly string[] = ["Multikey", "Ed25519VerificationKey2020"];
 
-/** The Ed25519 key of a method, which may be inadmissible (`isAdmissibleKey`); `null` when its type names none. */
+/**
+ * The Ed25519 key of a method, which may be inadmissible (`isAdmissibleKey`); `null` when
+ * its type names none.
+ */
 export function parseMethodKey(method: VerificationMethod): Uint8Array | null {
   return keyTypes.includes(method.type) ? parseMultibaseKey(method.publicKeyMultibase) : null;
 }
@@ -118,7 +130,10 @@ export const documentCodec = structure({
 });
 export type DidDocument = Decoded<typeof documentCodec>;
 
-/** The JSON form of answers: all four lists always, `authorization` and `priority` only when set. */
+/**
+ * The JSON form of answers: all four lists always, `authorization` and `priority` only when
+ * set.
+ */
 export function renderDocument(document: DidDocument): Record<string, unknown> {
   return { ...document, service: document.service.map(renderService) };
 }
@@ -133,7 +148,10 @@ export function renderService(service: Service): Record<string, unknown> {
   };
 }
 
-/** `change` the identity (`root`, `authentication`), `send` in its name (`authentication`), speak for a `service`. */
+/**
+ * `change` the identity (`root`, `authentication`), `send` in its name (`authentication`),
+ * speak for a `service`.
+ */
 export type KeyPurpose = "change" | "send" | "service";
 
 /** The method under a key id that may sign for a purpose, whatever its key. */
@@ -148,8 +166,8 @@ export function methodFor(
 }
 
 /**
- * The agreement that announces key bundles (`core/message/bundle.ts`): as long as a document has it, the absence of a bundle
- * is a fault and not a choice.
+ * The agreement that announces key bundles (`core/message/bundle.ts`): as long as a
+ * document has it, the absence of a bundle is a fault and not a choice.
  */
 export const bundleAgreement: { readonly type: string; readonly publicKeyMultibase: string } = {
   type: "SvcKeyBundle2026",
@@ -192,11 +210,17 @@ export type AccountId = Uint8Array;
 export type LedgerProofs = {
   /** 32 bytes that name the ledger. */
   readonly genesisHash: Uint8Array;
-  /** Whether it accepts version 3, which binds the ledger and, in a registration, the account that submits it. */
+  /**
+   * Whether it accepts version 3, which binds the ledger and, in a registration, the
+   * account that submits it.
+   */
   readonly bound: boolean;
   /** Whether it accepts versions 1 and 2, and payloads that are signed plainly. */
   readonly plain: boolean;
-  /** Whether it holds self-certifying DIDs to their rules, and keeps what proves their keys (docs/trust.md). */
+  /**
+   * Whether it holds self-certifying DIDs to their rules, and keeps what proves their keys
+   * (docs/trust.md).
+   */
   readonly selfCertifying: boolean;
 };
 
@@ -219,22 +243,29 @@ export type DidRecord = Decoded<typeof recordCodec>;
 export type CounterName = "alias" | "document" | "rootPubkey" | "control";
 export type Counters = Readonly<Record<CounterName, bigint>>;
 
-/** All the ledger keeps of one DID. The counters outlive a deleted record: an old authorization never works again. */
+/**
+ * All the ledger keeps of one DID. The counters outlive a deleted record: an old
+ * authorization never works again.
+ */
 export const accountCodec = structure({
   record: option(recordCodec),
   counters: structure<Counters>({ alias: u64, document: u64, rootPubkey: u64, control: u64 }),
   /** The time of the last accepted full document (docs/ledger.md 2.5). */
   documentTimeMs: u64,
   /**
-   * The expiry of the last registration proof that had one. The next must expire later, so that no proof works twice.
+   * The expiry of the last registration proof that had one. The next must expire later, so
+   * that no proof works twice.
    */
   registrationExpiryMs: u64,
   /**
-   * How often the DID was deleted; 0 when a ledger can't say. A message admitted for one life does not belong to the
-   * next.
+   * How often the DID was deleted; 0 when a ledger can't say. A message admitted for one
+   * life does not belong to the next.
    */
   life: u32,
-  /** Of a self-certifying DID: the component calls that are accepted before the next whole document (docs/trust.md). */
+  /**
+   * Of a self-certifying DID: the component calls that are accepted before the next whole
+   * document (docs/trust.md).
+   */
   componentCallsLeft: u8,
 });
 export type Account = Decoded<typeof accountCodec>;
@@ -246,7 +277,10 @@ export const aliasReserveMs = 30 * 86_400_000;
 export const aliasReserveCodec = structure({ did, life: u32, untilMs: u64 });
 export type AliasReserve = Decoded<typeof aliasReserveCodec>;
 
-/** After a deletion the alias belongs to no one until then, because another key may register the DID. */
+/**
+ * After a deletion the alias belongs to no one until then, because another key may register
+ * the DID.
+ */
 export function isReservedFrom(
   taker: { readonly did: string; readonly life: number },
   reserve: AliasReserve | null,

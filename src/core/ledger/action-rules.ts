@@ -1,9 +1,10 @@
 /**
- * What calls change: the types of a change, the one place where version, time and counters of a record
- * move, and the rule of every signed action. Payload, expiry, nonce and signature have been checked before
- * (`rules.ts`). The rules work on aliases in normal form.
- * Source: docs/ledger.md 1.4, 1.5, 1.11, 2.2, 2.3 ("Component operations"), 2.5 and 2.6, rules section 4 ("Operation
- * refusals").
+ * What calls change: the types of a change, the one place where version, time and counters
+ * of a record move, and the rule of every signed action. Payload, expiry, nonce and
+ * signature have been checked before (`rules.ts`). The rules work on aliases in normal
+ * form.
+ * Source: docs/ledger.md 1.4, 1.5, 1.11, 2.2, 2.3 ("Component operations"), 2.5 and 2.6,
+ * rules section 4 ("Operation refusals").
  */
 import { isAdmissibleKey } from "../codec/crypto.ts";
 import type { Did } from "../codec/did.ts";
@@ -53,7 +54,10 @@ export type LedgerInput = {
   readonly aliasHolder: (alias: string) => Did | null;
   /** For whom such an alias is reserved. */
   readonly aliasReserve: (alias: string) => AliasReserve | null;
-  /** Whose alias the owner's account replaces: that of no DID, of those that are not self-certifying, or of all. */
+  /**
+   * Whose alias the owner's account replaces: that of no DID, of those that are not
+   * self-certifying, or of all.
+   */
   readonly ownerReplaces: "none" | "uncertified" | "all";
   readonly call: LedgerCall;
   /** The time of the block, or of the dry run. */
@@ -64,7 +68,10 @@ export type LedgerInput = {
   readonly bounds: LedgerBounds;
 };
 
-/** Entries of the alias index: those that now name the DID, and those that name no one and are reserved for it. */
+/**
+ * Entries of the alias index: those that now name the DID, and those that name no one and
+ * are reserved for it.
+ */
 type AliasChange = { readonly set: readonly string[]; readonly removed: readonly string[] };
 
 /** A `policy` of `null` removes the entry. A persona policy has the scope `persona` only. */
@@ -83,7 +90,10 @@ export type Applied = {
   readonly policies: readonly PolicyChange[];
 };
 
-/** What the rule of one operation decides. Version, time and counter of the record follow in `applyChange`. */
+/**
+ * What the rule of one operation decides. Version, time and counter of the record follow in
+ * `applyChange`.
+ */
 type RecordChange = {
   /** The members of the record that change; `null` removes the record. */
   readonly record: Partial<DidRecord> | null;
@@ -109,7 +119,10 @@ export const reserveOf = (did: Did, { life }: Account, nowMs: number): AliasRese
   untilMs: BigInt(nowMs + aliasReserveMs),
 });
 
-/** Version and time move, the counter is used up, the others stay. A deletion ends a life of the DID. */
+/**
+ * Version and time move, the counter is used up, the others stay. A deletion ends a life of
+ * the DID.
+ */
 export function applyChange(changed: ChangedAccount, change: RecordChange): Applied {
   const { did, account, record, nowMs, counter } = changed;
   const { counters } = account;
@@ -201,7 +214,10 @@ const listRules: { readonly [L in ComponentList]: ListRule } = {
   },
 };
 
-/** Adding a method, key agreement or service creates a document where there is none; nothing else does. */
+/**
+ * Adding a method, key agreement or service creates a document where there is none; nothing
+ * else does.
+ */
 function changeDocument(
   { bounds }: LedgerInput,
   intent: DocumentIntent,
@@ -227,7 +243,10 @@ function changeDocument(
 
 // ------------------------------------------------------------------------------------------------ root key
 
-/** Rotation leaves the document alone: an old key that it still lists stays a signer until it is removed. */
+/**
+ * Rotation leaves the document alone: an old key that it still lists stays a signer until
+ * it is removed.
+ */
 function rotateRoot(newRootPubkey: Uint8Array): RuleResult {
   if (!isAdmissibleKey(newRootPubkey)) return refuse("InvalidRootPubkey");
   return { record: { rootPubkey: newRootPubkey } };
@@ -300,7 +319,10 @@ export function checkFree(input: LedgerInput, alias: string, did: Did): LedgerRe
 
 // ------------------------------------------------------------------------------------- links, end of a DID
 
-/** Frees the DID, its aliases and its policies. Its counters are not part of the record and stay. */
+/**
+ * Frees the DID, its aliases and its policies. Its counters are not part of the record and
+ * stay.
+ */
 function deleteDid(did: Did, record: DidRecord): RecordChange {
   return {
     record: null,

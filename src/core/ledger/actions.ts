@@ -1,8 +1,10 @@
 /**
- * THE table of signed actions: what a key of a DID can authorize. Payloads, calls, requests, the client, OpenAPI and the
- * documents are made of it. A new action is one row here, one in `actionTexts` of `core/schema/directory.ts`, its rule in
- * `action-rules.ts`, and its test. An intent is an action with its items (`intents.ts` parses and renders it).
- * Source: interface "Signed DID-document updates", docs/ledger.md 1.4, 1.5, 1.7 and 1.8, rules section 4.
+ * THE table of signed actions: what a key of a DID can authorize. Payloads, calls,
+ * requests, the client, OpenAPI and the documents are made of it. A new action is one row
+ * here, one in `actionTexts` of `core/schema/directory.ts`, its rule in `action-rules.ts`,
+ * and its test. An intent is an action with its items (`intents.ts` parses and renders it).
+ * Source: interface "Signed DID-document updates", docs/ledger.md 1.4, 1.5, 1.7 and 1.8,
+ * rules section 4.
  */
 import type { Did } from "../codec/did.ts";
 import type { CounterName, KeyAgreement, Service, VerificationMethod } from "./account.ts";
@@ -34,9 +36,15 @@ type ActionRow = {
   readonly call: string;
   /** In the pallet did-registry. */
   readonly callIndex: number;
-  /** The items that the payload holds, in the order of the call's arguments. Every other item of the structure is none. */
+  /**
+   * The items that the payload holds, in the order of the call's arguments. Every other
+   * item of the structure is none.
+   */
   readonly items: readonly ActionItem[];
-  /** The root key alone signs it: a method that `authentication` lists can't take over or end the identity. */
+  /**
+   * The root key alone signs it: a method that `authentication` lists can't take over or
+   * end the identity.
+   */
   readonly isOnlyForRoot: boolean;
   /** It removes the DID with all that it has, except its counters. */
   readonly deletesDid: boolean;
@@ -58,7 +66,10 @@ const control = {
 
 const ofAnySigner = { isOnlyForRoot: false, deletesDid: false } as const;
 
-/** The calls for one list of a document, in the order of the discriminants, which is that of the pallet's calls as well. */
+/**
+ * The calls for one list of a document, in the order of the discriminants, which is that of
+ * the pallet's calls as well.
+ */
 function callsFor(path: string, id: string) {
   return <const Call extends string, const Item extends ActionItem>(
     discriminant: number,

@@ -1,7 +1,8 @@
 /**
- * The calls of the ledger: as values, in SCALE as the body of an extrinsic (pallet index, call index, arguments in the
- * order of the runtime), which the embedded ledger keeps pending calls in as well; and what a call asks for, names and
- * claims. The calls that a DID key signs are made of the table in `actions.ts`.
+ * The calls of the ledger: as values, in SCALE as the body of an extrinsic (pallet index,
+ * call index, arguments in the order of the runtime), which the embedded ledger keeps
+ * pending calls in as well; and what a call asks for, names and claims. The calls that a
+ * DID key signs are made of the table in `actions.ts`.
  * Source: docs/ledger.md 1.6 and 1.7, rules section 4 ("Idempotence", "Pending updates").
  */
 import { concatBytes, equalBytes } from "../codec/bytes.ts";
@@ -52,7 +53,10 @@ import { decodePayload } from "./structures.ts";
 
 // -------------------------------------------------------------------------------------------------------------- calls
 
-/** Call arguments are unbounded in the runtime; a whole call has a bound, which nothing that is accepted comes near. */
+/**
+ * Call arguments are unbounded in the runtime; a whole call has a bound, which nothing that
+ * is accepted comes near.
+ */
 const callBytesMax = 65_536;
 const argument = text(callBytesMax);
 const bytes = byteVector(callBytesMax);
@@ -63,7 +67,10 @@ const proof = { signedPayload: bytes, signature: bytes, signerKeyId: text(scaleB
 const signed = structure(proof);
 type SignedPayload = Decoded<typeof signed>;
 
-/** The DID of a control call is only inside its payload; it is repeated here so that every call names its DID. */
+/**
+ * The DID of a control call is only inside its payload; it is repeated here so that every
+ * call names its DID.
+ */
 const controlArguments: Codec<SignedPayload & { readonly did: Did }> = {
   shape: signed.shape,
   write: (writer, value) => signed.write(writer, value),
@@ -88,7 +95,10 @@ const itemCodecs = {
 
 const policyCall = structure({ did, policy: deliveryPolicyCodec });
 
-/** The calls that are not made of the table of actions: where a chain has each, and its arguments. */
+/**
+ * The calls that are not made of the table of actions: where a chain has each, and its
+ * arguments.
+ */
 const otherCalls = {
   register_with_document_proof_signed: {
     pallet: "DidRegistry",
@@ -168,7 +178,10 @@ export function actionOfCall(call: Exclude<ProofCall, ControlCall>): ArgumentAct
   return actionsByCall.get(call.name) as ArgumentAction;
 }
 
-/** Whether a call removes a DID (the column `deletesDid`); `false` for a payload that can't be read. */
+/**
+ * Whether a call removes a DID (the column `deletesDid`); `false` for a payload that can't
+ * be read.
+ */
 export function deletesDid(call: LedgerCall): boolean {
   if (call.name !== "apply_control_with_proof") return false;
   const payload = decodePayload("control", call.signedPayload);
@@ -189,7 +202,10 @@ export function callOfIntent(intent: Intent, signed: SignedPayload): ProofCall {
   } as ProofCall;
 }
 
-/** What a call asks for; refuses an alias without normal form and an unreadable payload; compares nothing. */
+/**
+ * What a call asks for; refuses an alias without normal form and an unreadable payload;
+ * compares nothing.
+ */
 export function intentOfCall(
   call: ProofCall,
   aliasBytes: number = aliasBytesMax,
@@ -215,7 +231,10 @@ export function intentOfCall(
   return intent as Intent;
 }
 
-/** The normal form of an alias argument, or the ledger's name for what is wrong with it: length comes first. */
+/**
+ * The normal form of an alias argument, or the ledger's name for what is wrong with it:
+ * length comes first.
+ */
 export function ledgerAlias(text: string, bytesMax: number): string | LedgerRefusal {
   const alias = normalizeAlias(text, bytesMax);
   if (alias !== null) return alias;
@@ -289,11 +308,17 @@ export function aliasesNamed(call: LedgerCall): string[] {
     .filter((alias) => alias !== null);
 }
 
-/** The alias in normal form that a call claims for its DID: the last one that it names, unless it removes that. */
+/**
+ * The alias in normal form that a call claims for its DID: the last one that it names,
+ * unless it removes that.
+ */
 const aliasTaken = (call: LedgerCall): string | null =>
   call.name === "remove_alias" ? null : (aliasesNamed(call).at(-1) ?? null);
 
-/** The counter value that a call uses up; `null` for calls without one, and for a payload that can't be read. */
+/**
+ * The counter value that a call uses up; `null` for calls without one, and for a payload
+ * that can't be read.
+ */
 export function counterOf(
   call: LedgerCall,
 ): { readonly domain: CounterName; readonly nonce: bigint } | null {
@@ -310,7 +335,10 @@ export function counterOf(
   return payload === null ? null : { domain, nonce: payload.nonce };
 }
 
-/** The counter value, registration and alias that a call takes, as keys. Two pending calls never hold one of them. */
+/**
+ * The counter value, registration and alias that a call takes, as keys. Two pending calls
+ * never hold one of them.
+ */
 export function claimsOf(call: LedgerCall): string[] {
   const counter = counterOf(call);
   const alias = aliasTaken(call);
@@ -322,9 +350,9 @@ export function claimsOf(call: LedgerCall): string[] {
 }
 
 /**
- * What becomes of a call whose claim a pending call already holds: the same registration again, whatever its time and
- * signature, is the first one (`same`); `null` when the two are compatible. Refuses with `nonce_mismatch`,
- * `registration_pending` or `alias_taken`.
+ * What becomes of a call whose claim a pending call already holds: the same registration
+ * again, whatever its time and signature, is the first one (`same`); `null` when the two
+ * are compatible. Refuses with `nonce_mismatch`, `registration_pending` or `alias_taken`.
  */
 export function decideClash(
   claim: string,

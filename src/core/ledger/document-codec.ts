@@ -1,9 +1,11 @@
 /**
- * The messages that a root key signs over a whole document, to register a DID or to replace its
- * document; and the payloads that key proofs contain. Version 1 has a time. Version 2 (`v2:<nonce>:<expiry ms>`) binds
- * the document and works once. Version 3 (`v3:…`) also binds the ledger and the account that submits a registration. A
- * client that registers needs this file and no other structure.
- * Source: docs/ledger.md 1.1, 1.2, 1.4, 1.5 and 1.8, rules section 4 ("Registration proof").
+ * The messages that a root key signs over a whole document, to register a DID or to replace
+ * its document; and the payloads that key proofs contain. Version 1 has a time. Version 2
+ * (`v2:<nonce>:<expiry ms>`) binds the document and works once. Version 3 (`v3:…`) also
+ * binds the ledger and the account that submits a registration. A client that registers
+ * needs this file and no other structure.
+ * Source: docs/ledger.md 1.1, 1.2, 1.4, 1.5 and 1.8, rules section 4 ("Registration
+ * proof").
  */
 import { blake2b256 } from "#blake2";
 import { concatBytes, utf8 } from "../codec/bytes.ts";
@@ -59,7 +61,10 @@ const registrationBindingCodec = structure({
   submitter: option(fixedBytes(32)),
 });
 
-/** What a full-document proof of version 2 covers behind its prefix; version 3 adds the genesis hash. */
+/**
+ * What a full-document proof of version 2 covers behind its prefix; version 3 adds the
+ * genesis hash.
+ */
 const setDocumentTailCodec = structure({
   did,
   documentHash: fixedBytes(32),
@@ -80,7 +85,10 @@ export type ProofTimestamp =
   | { readonly version: "v1"; readonly timestampMs: number }
   | { readonly version: "v2" | "v3"; readonly nonce: bigint; readonly expiryMs: bigint };
 
-/** Parses the `timestamp` of a registration or full-document proof; `null` when it has no known form. */
+/**
+ * Parses the `timestamp` of a registration or full-document proof; `null` when it has no
+ * known form.
+ */
 export function parseProofTimestamp(text: string): ProofTimestamp | null {
   if (text.length > 64) return null;
   const version = text.slice(0, 2);
@@ -118,7 +126,10 @@ type RegistrationProof = {
   readonly docBlob: Uint8Array;
 };
 
-/** What a registration signs (version 3 needs `binding`); `null` for what no one can have signed. */
+/**
+ * What a registration signs (version 3 needs `binding`); `null` for what no one can have
+ * signed.
+ */
 export function registrationMessage(
   proof: RegistrationProof,
   binding: ProofBinding | null = null,
@@ -152,7 +163,10 @@ type DocumentProof = {
   readonly docBlob: Uint8Array;
 };
 
-/** The bytes that a full document signs; version 3 needs the `genesisHash`. `null` as for registrations. */
+/**
+ * The bytes that a full document signs; version 3 needs the `genesisHash`. `null` as for
+ * registrations.
+ */
 export function documentMessage(
   proof: DocumentProof,
   genesisHash: Uint8Array | null = null,
@@ -184,10 +198,13 @@ export function boundDocumentMessage(
 
 // ----------------------------------------------------------------------------------- payloads of key proofs
 
-// Component calls and rotations, and what every authorization signs. Apart from the other structures, because every
-// page that verifies a key proof loads this.
+// Component calls and rotations, and what every authorization signs. Apart from the other
+// structures, because every page that verifies a key proof loads this.
 
-/** What every payload ends with: which counter value, until when (strictly before), signed by whom. */
+/**
+ * What every payload ends with: which counter value, until when (strictly before), signed
+ * by whom.
+ */
 export type Terms = {
   readonly nonce: bigint;
   readonly validUntilMs: bigint;
@@ -213,7 +230,10 @@ export const rootPubkeyPayloadCodec = structure({
   ...termsCodecs,
 });
 
-/** The bytes that version 3 signs for a payload: which structure it is, and which ledger it is for. */
+/**
+ * The bytes that version 3 signs for a payload: which structure it is, and which ledger it
+ * is for.
+ */
 export function authorizationMessage(
   counter: CounterName,
   genesisHash: Uint8Array,

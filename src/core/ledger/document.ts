@@ -1,8 +1,10 @@
 /**
- * The DID document: its one normal form, how JSON becomes it, its rules, and which of its keys may sign. Ids are
- * absolute inside; lists are always present. The schema checks the shape (400); `checkDocument` checks what the ledger
- * would refuse (422), such as full lists and keys that are not admitted.
- * Source: interface "DID document", docs/ledger.md 1.2 and 2.3, rules sections 1, 4, 8 and 10.
+ * The DID document: its one normal form, how JSON becomes it, its rules, and which of its
+ * keys may sign. Ids are absolute inside; lists are always present. The schema checks the
+ * shape (400); `checkDocument` checks what the ledger would refuse (422), such as full
+ * lists and keys that are not admitted.
+ * Source: interface "DID document", docs/ledger.md 1.2 and 2.3, rules sections 1, 4, 8 and
+ * 10.
  */
 import { isAdmissibleKey, isStrictEncoding } from "../codec/crypto.ts";
 import { type Did, parseDidUrl } from "../codec/did.ts";
@@ -21,7 +23,10 @@ import {
 } from "./account.ts";
 import { type LedgerError, type LedgerRefusal, refuse } from "./refusals.ts";
 
-/** The admissible Ed25519 key of a method, else `null`. Cost: decoding base58, and checking the point: 0.1 ms. */
+/**
+ * The admissible Ed25519 key of a method, else `null`. Cost: decoding base58, and checking
+ * the point: 0.1 ms.
+ */
 export function keyOfMethod(method: VerificationMethod): Uint8Array | null {
   const key = parseMethodKey(method);
   return key !== null && isAdmissibleKey(key) ? key : null;
@@ -52,9 +57,9 @@ export type DocumentForm = {
 type Normalize<F, T> = (form: F, did: Did, pointer: string) => T | Fault;
 
 /**
- * The normal form of a document: relative ids are expanded against `did`, `@context` is left out, absent lists are
- * empty. Refuses with `invalid_request` an id that is not the DID's own, and a document of another DID. `pointer` is
- * where the document is in the body.
+ * The normal form of a document: relative ids are expanded against `did`, `@context` is
+ * left out, absent lists are empty. Refuses with `invalid_request` an id that is not the
+ * DID's own, and a document of another DID. `pointer` is where the document is in the body.
  */
 export function normalizeDocument(form: DocumentForm, did: Did, pointer = ""): DidDocument | Fault {
   const listed = <F, T>(
@@ -75,7 +80,10 @@ export function normalizeDocument(form: DocumentForm, did: Did, pointer = ""): D
   return { id: form.id, verificationMethod, authentication, keyAgreement, service };
 }
 
-/** A verification method or key agreement with its absolute id; refuses as `normalizeDocument` does. */
+/**
+ * A verification method or key agreement with its absolute id; refuses as
+ * `normalizeDocument` does.
+ */
 export function normalizeMethod(
   form: VerificationMethod,
   did: Did,
@@ -87,7 +95,10 @@ export function normalizeMethod(
   return { id, type, controller, publicKeyMultibase };
 }
 
-/** A service with absolute ids; a lone `serviceEndpoint` becomes a list of one. Refuses as `normalizeDocument` does. */
+/**
+ * A service with absolute ids; a lone `serviceEndpoint` becomes a list of one. Refuses as
+ * `normalizeDocument` does.
+ */
 export function normalizeService(form: ServiceForm, did: Did, pointer: string): Service | Fault {
   const id = normalizeId(form.id, did, `${pointer}/id`);
   if (isFault(id)) return id;
@@ -276,7 +287,10 @@ type KeySubject = {
   readonly rootPubkey?: Uint8Array | null;
 };
 
-/** The one rule for which Ed25519 key may sign for a DID under a key id; `null` when none may. Cost: decoding base58. */
+/**
+ * The one rule for which Ed25519 key may sign for a DID under a key id; `null` when none
+ * may. Cost: decoding base58.
+ */
 export function keyFor(subject: KeySubject, keyId: string, purpose: KeyPurpose): Uint8Array | null {
   const { document, rootPubkey = null } = subject;
   if (purpose === "change" && keyId === rootKeyId) return rootPubkey;

@@ -1,6 +1,7 @@
 /**
- * Whether a proven state follows from an earlier one. Signatures alone don't show that a record is old, or the branch
- * of a thief who had a key that was removed since; a few remembered bytes do.
+ * Whether a proven state follows from an earlier one. Signatures alone don't show that a
+ * record is old, or the branch of a thief who had a key that was removed since; a few
+ * remembered bytes do.
  * Source: docs/trust.md "Memory".
  */
 import { equalBytes } from "../codec/bytes.ts";
@@ -18,7 +19,10 @@ export type Remembered = {
   readonly hash: Uint8Array;
 };
 
-/** What a reader keeps of a proven state: the number and key of the root, the last document nonce and its hash. */
+/**
+ * What a reader keeps of a proven state: the number and key of the root, the last document
+ * nonce and its hash.
+ */
 export function rememberedOf({ did, rootKeys, steps }: KeyState): Remembered {
   const { nonce, hash } = steps.at(-1) ?? steps[0];
   return { did, root: rootKeys.length - 1, rootKey: rootKeys.at(-1) as Uint8Array, nonce, hash };
@@ -29,7 +33,10 @@ type Contradiction = {
   readonly what: string;
 };
 
-/** `null` when the new state goes through the old one, or has a later base under a root key at least as new. */
+/**
+ * `null` when the new state goes through the old one, or has a later base under a root key
+ * at least as new.
+ */
 export function findContradiction(before: Remembered, state: KeyState): Contradiction | null {
   const back = (what: string): Contradiction => ({ code: "record_went_back", what });
   const changed = (what: string): Contradiction => ({ code: "identity_changed", what });

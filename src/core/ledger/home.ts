@@ -1,6 +1,7 @@
 /**
- * Where a DID is at home: the Directory that its own signed document names, as a host. A home is written `directory.example`
- * and reached over HTTPS; only an address of this machine, which development mode allows, is reached over HTTP.
+ * Where a DID is at home: the Directory that its own signed document names, as a host. A
+ * home is written `directory.example` and reached over HTTPS; only an address of this
+ * machine, which development mode allows, is reached over HTTP.
  * Source: docs/trust.md "Between providers".
  */
 import type { DidDocument } from "./account.ts";
@@ -10,7 +11,10 @@ const homeForm =
 const homeCharsMax = 253;
 const loopbackForm = /^(?:localhost|127\.0\.0\.1|\[::1\])(?::|$)/;
 
-/** A host by its name, with a port where it is not 443; `null` for any other text, addresses included. */
+/**
+ * A host by its name, with a port where it is not 443; `null` for any other text, addresses
+ * included.
+ */
 export function parseHome(text: string): string | null {
   if (text.length > homeCharsMax) return null;
   const home = text.toLowerCase().replace(/:443$/, "");
@@ -44,7 +48,10 @@ export function homesOf(document: DidDocument | null): string[] {
     .filter((home) => home !== null);
 }
 
-/** A name or a DID, and the home that it is known at: `bob@directory.example`. Neither has the sign in it. */
+/**
+ * A name or a DID, and the home that it is known at: `bob@directory.example`. Neither has
+ * the sign in it.
+ */
 export function parsePlace(text: string): { readonly name: string; readonly home: string } | null {
   const at = text.lastIndexOf("@");
   const home = at < 1 ? null : parseHome(text.slice(at + 1));

@@ -1,6 +1,7 @@
 /**
- * Intents in requests: parsed from the members of a body and rendered into them, and the route that accepts each. Apart
- * from the table of actions, which readers of key proofs need and load without this.
+ * Intents in requests: parsed from the members of a body and rendered into them, and the
+ * route that accepts each. Apart from the table of actions, which readers of key proofs
+ * need and load without this.
  * Source: interface "Signed DID-document updates", docs/ledger.md 1.4, rules section 4.
  */
 import { parsePublicKey, renderPublicKey } from "../codec/bytes.ts";
@@ -35,7 +36,10 @@ type ParseItem<T> = (json: never, did: Did, pointer: string) => T | Fault;
 
 const alias = (json: string, _did: Did, pointer: string) => parseAlias(json, pointer);
 
-/** Parse JSON that has the item's shape (`core/schema`). They refuse with `invalid_request` and the pointer. */
+/**
+ * Parse JSON that has the item's shape (`core/schema`). They refuse with `invalid_request`
+ * and the pointer.
+ */
 const parsers: { readonly [I in ActionItem]: ParseItem<Items[I]> } = {
   verificationMethod: normalizeMethod,
   keyAgreement: normalizeMethod,
@@ -55,7 +59,10 @@ function renderItem(value: Items[ActionItem]): unknown {
 
 // ---------------------------------------------------------------------------------------------------------- intents
 
-/** The intent in the members of a body, which already has the shape of the action. Refuses with `invalid_request`. */
+/**
+ * The intent in the members of a body, which already has the shape of the action. Refuses
+ * with `invalid_request`.
+ */
 export function parseIntent(
   action: ActionName,
   body: Readonly<Record<string, unknown>>,
@@ -81,7 +88,10 @@ export function renderItems(intent: Intent): Record<string, unknown> {
   );
 }
 
-/** The component or alias that an intent is about, and where the body names it; `null` when it is about the DID. */
+/**
+ * The component or alias that an intent is about, and where the body names it; `null` when
+ * it is about the DID.
+ */
 export function subjectOf(
   intent: Intent,
 ): { readonly value: string; readonly pointer: string } | null {

@@ -1,6 +1,7 @@
 /**
- * The key proof that a ledger keeps for a self-certifying DID, and serves for ever: each applied call makes it anew.
- * What a call overrules leaves the proof with the call's own commit.
+ * The key proof that a ledger keeps for a self-certifying DID, and serves for ever: each
+ * applied call makes it anew. What a call overrules leaves the proof with the call's own
+ * commit.
  * Source: docs/trust.md "Key proofs".
  */
 import { blake2b256 } from "#blake2";
@@ -19,7 +20,10 @@ import { parseProofTimestamp } from "./document-codec.ts";
 import type { KeyProof } from "./key-proof.ts";
 import { decodePayload } from "./structures.ts";
 
-/** After an applied call: the same proof where the call proves nothing, `null` where nothing is left to prove. */
+/**
+ * After an applied call: the same proof where the call proves nothing, `null` where nothing
+ * is left to prove.
+ */
 export function keepKeyProof(
   before: KeyProof | null,
   call: LedgerCall,

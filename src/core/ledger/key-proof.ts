@@ -1,8 +1,10 @@
 /**
- * Key proofs: the signed calls that show, without anyone's word, which keys and which document a self-certifying DID
- * has. A proof has the registration, every rotation, the base (the last whole document) and every component call since.
- * Reading one is pure: it returns the state that the calls lead to and the signatures that the reader has to verify.
- * There are no rules of time, because a proof names no block: an expired call may be shown as applied.
+ * Key proofs: the signed calls that show, without anyone's word, which keys and which
+ * document a self-certifying DID has. A proof has the registration, every rotation, the
+ * base (the last whole document) and every component call since. Reading one is pure: it
+ * returns the state that the calls lead to and the signatures that the reader has to
+ * verify. There are no rules of time, because a proof names no block: an expired call may
+ * be shown as applied.
  * Source: docs/trust.md "Key proofs".
  */
 import { blake2b256 } from "#blake2";
@@ -44,7 +46,10 @@ import {
 } from "./document-codec.ts";
 import { deriveDid } from "./names.ts";
 
-/** Component calls that may follow a whole document. Then the next change must be a whole document. */
+/**
+ * Component calls that may follow a whole document. Then the next change must be a whole
+ * document.
+ */
 export const componentCallsMax = 8;
 /** Rotations of one DID. With this bound the largest proof stays below `keyProofBytesMax`. */
 export const rotationsMax = 200;
@@ -73,7 +78,10 @@ const keyProofCodec = structure({
     structure({ newRootPubkey: fixedBytes(32), validUntilMs: u64, signature }),
     rotationsMax,
   ),
-  /** Who signed `document` as a whole (the number of the root key), and when; `null` for the document of the registration. */
+  /**
+   * Who signed `document` as a whole (the number of the root key), and when; `null` for the
+   * document of the registration.
+   */
   base: option(structure({ root: u8, nonce: u64, expiryMs: u64, signature })),
   /** SCALE of the base. */
   document: byteVector(scaleBounds.documentBytes),
@@ -100,7 +108,10 @@ export type SignedMessage = {
   readonly publicKey: Uint8Array;
 };
 
-/** A state of the document that the proof goes through: the next document nonce there, and the hash of the document. */
+/**
+ * A state of the document that the proof goes through: the next document nonce there, and
+ * the hash of the document.
+ */
 type ProvenStep = { readonly nonce: bigint; readonly hash: Uint8Array };
 
 /** The state that a proof leads to. It holds when every signature does. */
@@ -109,7 +120,10 @@ export type KeyState = {
   readonly genesisHash: Uint8Array;
   /** Every root key, the first one first. The last one is in force. */
   readonly rootKeys: readonly Uint8Array[];
-  /** Number of the root key that signed the base: with a later rotation, no document was signed since. */
+  /**
+   * Number of the root key that signed the base: with a later rotation, no document was
+   * signed since.
+   */
   readonly baseRoot: number;
   readonly document: DidDocument;
   /** From the base to the present. */
@@ -117,7 +131,10 @@ export type KeyState = {
   readonly signatures: readonly SignedMessage[];
 };
 
-/** The state behind a proof, or `null` when its calls don't follow from one another. Verifies no signature. */
+/**
+ * The state behind a proof, or `null` when its calls don't follow from one another.
+ * Verifies no signature.
+ */
 export function replayKeyProof(proof: KeyProof): KeyState | null {
   const { genesisHash, rotations } = proof;
   const named = namesOf(proof);
@@ -129,7 +146,10 @@ export function replayKeyProof(proof: KeyProof): KeyState | null {
   return { ...named, genesisHash, baseRoot: proof.base?.root ?? 0, document, steps, signatures };
 }
 
-/** What the last call added; `null` when it doesn't follow from those before it, whose signatures are known. */
+/**
+ * What the last call added; `null` when it doesn't follow from those before it, whose
+ * signatures are known.
+ */
 export function signatureAdded(proof: KeyProof, changed: "registration" | "rootKey" | "document") {
   const signatures = replayKeyProof(proof)?.signatures ?? [];
   const { length } = proof.rotations;
@@ -240,7 +260,10 @@ function signerOf(keyId: string, document: DidDocument, rootKey: Uint8Array): Ui
 /** Why nothing changes. `unlisted`: no method has the id; `in use`: by `authentication`. */
 type NoChange = "exists" | "missing" | "unlisted" | "in use";
 
-/** The document after a component call. Bounds and forms are left to the ledger: the holder of the key signed them. */
+/**
+ * The document after a component call. Bounds and forms are left to the ledger: the holder
+ * of the key signed them.
+ */
 export function changeComponent(
   document: DidDocument,
   action: DocumentAction,

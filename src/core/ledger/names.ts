@@ -1,8 +1,9 @@
 /**
- * Names that prove themselves: a DID that is derived from the ledger and from the first root key. Anyone who knows the
- * key and the ledger's genesis hash can derive the name again, so no Directory can give the name another first key. A
- * name has one ledger: on another one the same key derives another name. Without that, a stolen key that was replaced
- * long ago could register the same name elsewhere.
+ * Names that prove themselves: a DID that is derived from the ledger and from the first
+ * root key. Anyone who knows the key and the ledger's genesis hash can derive the name
+ * again, so no Directory can give the name another first key. A name has one ledger: on
+ * another one the same key derives another name. Without that, a stolen key that was
+ * replaced long ago could register the same name elsewhere.
  * Source: docs/trust.md "Names".
  */
 import { sha256 } from "#sha256";
@@ -23,7 +24,10 @@ export function isSelfCertifying(did: string): boolean {
   return nameForm.test(did);
 }
 
-/** Whether a DID begins like a self-certifying one and is none: people who compare beginnings take it for one. */
+/**
+ * Whether a DID begins like a self-certifying one and is none: people who compare
+ * beginnings take it for one.
+ */
 export function looksSelfCertifying(did: string): boolean {
   return did.startsWith("did:svc:wp") && !isSelfCertifying(did);
 }

@@ -1,6 +1,7 @@
 /**
- * What the ledger answers instead of a change: the error names of the chain's pallets, extended by the
- * names of our stricter rules, and the one table from each of them to its public code.
+ * What the ledger answers instead of a change: the error names of the chain's pallets,
+ * extended by the names of our stricter rules, and the one table from each of them to its
+ * public code.
  * Source: docs/ledger.md 1.10, rules sections 3, 4 and 10.
  */
 import { describeFault, type Fault, type FaultCode, fault } from "../fault.ts";
@@ -144,7 +145,10 @@ export function isRefusal(value: unknown): value is LedgerRefusal {
   return value instanceof LedgerRefusal;
 }
 
-/** The public form. A whole document that contradicts itself is `document_invalid`, whichever rule refuses it. */
+/**
+ * The public form. A whole document that contradicts itself is `document_invalid`,
+ * whichever rule refuses it.
+ */
 export function faultOfRefusal(refusal: LedgerRefusal): Fault {
   const [known, usual] = faults[refusal.error] as readonly [FaultCode, string?];
   const { expected, wholeDocument } = refusal.extra;

@@ -1,7 +1,7 @@
 /**
- * The ledger as a pure function: account + call + time → changed account or a refusal. The embedded ledger
- * runs it, and so does the chain driver before it submits a call; the reference runtime of the chain follows the same
- * rules.
+ * The ledger as a pure function: account + call + time → changed account or a refusal. The
+ * embedded ledger runs it, and so does the chain driver before it submits a call; the
+ * reference runtime of the chain follows the same rules.
  * Source: docs/ledger.md 1.3 to 1.11 and 2, rules section 4.
  */
 import { equalBytes, publicKeyBytes, signatureBytes } from "../codec/bytes.ts";
@@ -53,7 +53,10 @@ import { deriveDid, isSelfCertifying } from "./names.ts";
 import { isRefusal, type LedgerError, type LedgerRefusal, refuse } from "./refusals.ts";
 import { decodePayload, encodeAuthorization, type Payload } from "./structures.ts";
 
-/** What a call changes, or why it changes nothing. Pure; costs one signature check, about 60 µs, or two. */
+/**
+ * What a call changes, or why it changes nothing. Pure; costs one signature check, about 60
+ * µs, or two.
+ */
 export function applyCall(input: LedgerInput): Applied | LedgerRefusal {
   const { call } = input;
   if (call.name === "register_with_document_proof_signed") return registerAccount(input, call);
@@ -81,7 +84,10 @@ function applyAuthorized(input: LedgerInput, call: ProofCall): Applied | LedgerR
     : applyChange({ did: call.did, account: counted, record, nowMs, counter }, change);
 }
 
-/** The checks of every authorization, in the order of docs/ledger.md 2.4; then the record to work on. */
+/**
+ * The checks of every authorization, in the order of docs/ledger.md 2.4; then the record to
+ * work on.
+ */
 function authorize(input: LedgerInput, call: ProofCall, intent: Intent): DidRecord | LedgerRefusal {
   const { account, bounds, nowMs } = input;
   const domain = actions[intent.action].counter;
@@ -106,7 +112,10 @@ function authorize(input: LedgerInput, call: ProofCall, intent: Intent): DidReco
   return record;
 }
 
-/** Version 3 first; a ledger that accepts plain payloads as well pays for a second check of those. */
+/**
+ * Version 3 first; a ledger that accepts plain payloads as well pays for a second check of
+ * those.
+ */
 function isSigned(
   input: LedgerInput,
   { signature, signedPayload }: ProofCall,
@@ -190,8 +199,8 @@ function isOwner(record: DidRecord, operator: AccountId): boolean {
 
 // ---------------------------------------------------------------------------------- registrations and whole documents
 
-// The two calls whose proof is a message and not a payload. Their checks follow the order of the runtime; the checks of
-// time are ours (docs/ledger.md 2.3 to 2.5).
+// The two calls whose proof is a message and not a payload. Their checks follow the order
+// of the runtime; the checks of time are ours (docs/ledger.md 2.3 to 2.5).
 
 /** Makes a record that the operator owns. The counters of an earlier record of the DID continue. */
 function registerAccount(input: LedgerInput, call: RegistrationCall): Applied | LedgerRefusal {
@@ -251,7 +260,10 @@ function newRecord(
   };
 }
 
-/** Replaces the whole document. A bad document is reported before a bad signature, as in the runtime. */
+/**
+ * Replaces the whole document. A bad document is reported before a bad signature, as in the
+ * runtime.
+ */
 function setDocument(input: LedgerInput, call: DocumentCall): Applied | LedgerRefusal {
   const { account, bounds, nowMs } = input;
   if (!hasProofSizes(call)) return refuse("InvalidSignature");
@@ -283,7 +295,10 @@ function setDocument(input: LedgerInput, call: DocumentCall): Applied | LedgerRe
 
 // ---------------------------------------------------------------------------------------------- self-certifying DIDs
 
-/** Bound to this ledger and its first root key (docs/trust.md "Names"): only version 3 names the ledger. */
+/**
+ * Bound to this ledger and its first root key (docs/trust.md "Names"): only version 3 names
+ * the ledger.
+ */
 function isSelfCertified({ call, proofs }: LedgerInput): boolean {
   return proofs.selfCertifying && isSelfCertifying(call.did);
 }
@@ -297,7 +312,10 @@ function checkName(
   return deriveDid(proofs.genesisHash, pubkey) === did ? null : refuse("NameNotDerived");
 }
 
-/** After eight component calls or a rotation comes a whole document: proofs stay small, and no call hides another. */
+/**
+ * After eight component calls or a rotation comes a whole document: proofs stay small, and
+ * no call hides another.
+ */
 function countForProof(account: Account, counter: CounterName): Account | LedgerRefusal {
   if (counter === "rootPubkey") {
     const isLast = account.counters.rootPubkey >= BigInt(rotationsMax);
@@ -329,7 +347,10 @@ function readDocument(
   return checkDocument(document, call.did, input.bounds) ?? document;
 }
 
-/** The time of a proof whose version this ledger accepts. The Directory checks how old a version 1 time may be. */
+/**
+ * The time of a proof whose version this ledger accepts. The Directory checks how old a
+ * version 1 time may be.
+ */
 function acceptedTimestamp(input: LedgerInput, text: string): ProofTimestamp | LedgerRefusal {
   const { proofs, nowMs } = input;
   const stamp = parseProofTimestamp(text);

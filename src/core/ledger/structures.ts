@@ -1,9 +1,11 @@
 /**
- * The payloads that keys sign to authorize an action, in SCALE. Field order here is the order on the wire. What is
- * decoded has kept every bound; decoding answers `null` for anything else. Payloads are rebuilt from the request and
- * compared as bytes, by the Directory and by the ledger alike: a payload that differs from the request is not an
+ * The payloads that keys sign to authorize an action, in SCALE. Field order here is the
+ * order on the wire. What is decoded has kept every bound; decoding answers `null` for
+ * anything else. Payloads are rebuilt from the request and compared as bytes, by the
+ * Directory and by the ledger alike: a payload that differs from the request is not an
  * authorization of it.
- * Source: interface "Signed DID-document updates", docs/ledger.md 1.1 to 1.6, 1.8 and 1.9, rules sections 4 and 10.
+ * Source: interface "Signed DID-document updates", docs/ledger.md 1.1 to 1.6, 1.8 and 1.9,
+ * rules sections 4 and 10.
  */
 import { encodeHex0x } from "../codec/bytes.ts";
 import {
@@ -61,7 +63,10 @@ export function encodeAuthorization(intent: Intent, terms: Terms): Uint8Array {
   return encodeWith(codec, { ...terms, did, action, ...itemsOf(intent) });
 }
 
-/** The body of a signed update without its signature, and the payload in it. Alias bodies have a time of their own. */
+/**
+ * The body of a signed update without its signature, and the payload in it. Alias bodies
+ * have a time of their own.
+ */
 export function renderUpdate(intent: Intent, terms: Terms, nowMs: number) {
   const { did, action } = intent;
   const payload = encodeAuthorization(intent, terms);
@@ -78,7 +83,10 @@ export function renderUpdate(intent: Intent, terms: Terms, nowMs: number) {
   return { payload, body };
 }
 
-/** The content of a payload. It may name any action of its structure with any of its items: compare it as bytes. */
+/**
+ * The content of a payload. It may name any action of its structure with any of its items:
+ * compare it as bytes.
+ */
 export type Payload = Terms & {
   readonly did: string;
   readonly action: ActionName;
@@ -95,7 +103,10 @@ export function decodePayload(counter: CounterName, bytes: Uint8Array): Payload 
 
 type AnyPayload = Terms & { readonly did: string; readonly action?: ActionName };
 
-/** The JSON pointer to the first member of a request, in the order of the payload, that differs from the payload. */
+/**
+ * The JSON pointer to the first member of a request, in the order of the payload, that
+ * differs from the payload.
+ */
 export function firstDifference(payload: Payload, intent: Intent, terms: Terms): string {
   if (payload.did !== intent.did) return "/did";
   if (payload.action !== intent.action) return "/action";

@@ -1,8 +1,10 @@
 /**
- * Network addresses: which addresses and endpoint URLs a Relay may reach, where a node listens, and which client is
- * behind a proxy. Strangers choose destinations: a URL must have its one plain form, and an address is checked by its
- * bits. IPv4 lists what is refused, IPv6 what is allowed: mapped, translated, local and future ranges need no name.
- * Source: rules sections 5 ("Outbound requests", "Rate limits") and 9, RFC 6890, the IANA special-purpose registries.
+ * Network addresses: which addresses and endpoint URLs a Relay may reach, where a node
+ * listens, and which client is behind a proxy. Strangers choose destinations: a URL must
+ * have its one plain form, and an address is checked by its bits. IPv4 lists what is
+ * refused, IPv6 what is allowed: mapped, translated, local and future ranges need no name.
+ * Source: rules sections 5 ("Outbound requests", "Rate limits") and 9, RFC 6890, the IANA
+ * special-purpose registries.
  */
 
 import ipaddr from "ipaddr.js";
@@ -11,7 +13,10 @@ type Address = ipaddr.IPv4 | ipaddr.IPv6;
 /** A network in CIDR form: the first `prefixBits` bits of `address`. */
 export type Network = { readonly address: Address; readonly prefixBits: number };
 
-/** An address in dotted-decimal or RFC 4291 text, or `null`. Zones, octal and hex parts are refused. */
+/**
+ * An address in dotted-decimal or RFC 4291 text, or `null`. Zones, octal and hex parts are
+ * refused.
+ */
 export function parseAddress(text: string): Address | null {
   if (text.length > 45 || text.includes("%")) return null;
   const isPlain = text.includes(":")
@@ -20,7 +25,10 @@ export function parseAddress(text: string): Address | null {
   return isPlain ? ipaddr.parse(text) : null;
 }
 
-/** `10.0.0.0/8` or a single address; `null` for other texts, and for bits that are set behind the prefix. */
+/**
+ * `10.0.0.0/8` or a single address; `null` for other texts, and for bits that are set
+ * behind the prefix.
+ */
 export function parseNetwork(text: string): Network | null {
   const slash = text.indexOf("/");
   const address = parseAddress(slash < 0 ? text : text.slice(0, slash));
@@ -77,7 +85,10 @@ const loopback = networks("127.0.0.0/8", "::1/128");
 /** `127.0.0.1`, `::1` and `::ffff:127.0.0.1` begin like this, and hardly any other address does. */
 const loopbackStart = /^(?:127\.|0|:)/;
 
-/** Whether a client's address is this machine itself, also in its IPv4-mapped form. Called for every request. */
+/**
+ * Whether a client's address is this machine itself, also in its IPv4-mapped form. Called
+ * for every request.
+ */
 export function isLoopbackAddress(text: string): boolean {
   if (text === "127.0.0.1") return true;
   if (!loopbackStart.test(text)) return false;
@@ -85,7 +96,10 @@ export function isLoopbackAddress(text: string): boolean {
   return address !== null && loopback.some((network) => networkHolds(network, address));
 }
 
-/** The IPv4 address inside an IPv4-mapped one; any other address as it is. For clients, never for destinations. */
+/**
+ * The IPv4 address inside an IPv4-mapped one; any other address as it is. For clients,
+ * never for destinations.
+ */
 export function unmapAddress(address: Address | null): Address | null {
   const isMapped = address !== null && !isIpv4(address) && address.isIPv4MappedAddress();
   return isMapped ? address.toIPv4Address() : address;
@@ -98,7 +112,10 @@ export type EndpointRules = {
   readonly allowHttp: boolean;
   /** Networks that may be reached although they are not public. */
   readonly allowPrivate: readonly Network[];
-  /** Public endpoints of this Relay (`https://relay.example`): it never sends an envelope to itself. */
+  /**
+   * Public endpoints of this Relay (`https://relay.example`): it never sends an envelope to
+   * itself.
+   */
   readonly ownRelays: readonly string[];
   /** A public host is asked at the port of its scheme alone, where `http` is not allowed. */
   readonly usualPorts?: boolean;
@@ -134,9 +151,10 @@ const localSuffixes = [
 ];
 
 /**
- * The endpoint of a published URL with `suffix` (`/cache/store`) behind its path, or `null` when it may
- * not be used: another scheme, credentials, a fragment, a host written in any but its plain form, a port
- * below 1024 that is not 80 or 443, this Relay's own `/relay`, or a query where a suffix is to follow.
+ * The endpoint of a published URL with `suffix` (`/cache/store`) behind its path, or `null`
+ * when it may not be used: another scheme, credentials, a fragment, a host written in any
+ * but its plain form, a port below 1024 that is not 80 or 443, this Relay's own `/relay`,
+ * or a query where a suffix is to follow.
  */
 export function parseEndpoint(
   text: string,
@@ -165,19 +183,26 @@ export function parseEndpoint(
   return { scheme, host, port, target, origin: url.origin, localOnly: scope === "local" };
 }
 
-/** Whether a host alone shows that it is not reached: a literal address, or a local name where none is allowed. */
+/**
+ * Whether a host alone shows that it is not reached: a literal address, or a local name
+ * where none is allowed.
+ */
 export function isUnreachable({ host, localOnly }: ServiceEndpoint, rules: EndpointRules): boolean {
   const address = parseAddress(host);
   if (address === null) return localOnly && rules.allowPrivate.length === 0;
   return !rules.allowPrivate.some((network) => networkHolds(network, address));
 }
 
-/** Under a suffix like `co.uk`, which has two short labels, names are registered one label deeper. */
+/**
+ * Under a suffix like `co.uk`, which has two short labels, names are registered one label
+ * deeper.
+ */
 const countrySuffix = /^(?:ac|co|com|edu|gov|ne|net|or|org)\.[a-z]{2}$/;
 
 /**
- * The name that its owner registered (`push.example` of `a.b.push.example`), which all hosts below it share; an address is
- * itself. Free hosts below one name (`*.duckdns.example`) count as one owner.
+ * The name that its owner registered (`push.example` of `a.b.push.example`), which all
+ * hosts below it share; an address is itself. Free hosts below one name
+ * (`*.duckdns.example`) count as one owner.
  */
 export function registeredName(host: string): string {
   if (parseAddress(host) !== null) return host;
@@ -186,7 +211,10 @@ export function registeredName(host: string): string {
   return labels.slice(-depth).join(".");
 }
 
-/** Whether a URL leads to `/relay` below one of the endpoints: an envelope sent there would come back. */
+/**
+ * Whether a URL leads to `/relay` below one of the endpoints: an envelope sent there would
+ * come back.
+ */
 function isOwnRelay(url: string, ownRelays: readonly string[]): boolean {
   return ownRelays.some((endpoint) => {
     const own = `${endpoint.replace(/\/{1,64}$/, "")}/relay`;
@@ -210,7 +238,10 @@ function joinTarget(url: URL, suffix: string): string | null {
   return url.pathname.replace(/\/{1,64}$/, "") + suffix;
 }
 
-/** Every address must pass, because the choice among them is not ours. Own addresses are refused like private ones. */
+/**
+ * Every address must pass, because the choice among them is not ours. Own addresses are
+ * refused like private ones.
+ */
 export function decideAddresses(
   endpoint: ServiceEndpoint,
   addresses: readonly string[],
@@ -243,7 +274,10 @@ export type ClientAddress = (forwarded: string | null, peer: string | null) => s
 /** Longest chain of proxies that is followed. */
 const hopsMax = 16;
 
-/** `X-Forwarded-For` counts only from a trusted proxy, read from the right to the first address that is none. */
+/**
+ * `X-Forwarded-For` counts only from a trusted proxy, read from the right to the first
+ * address that is none.
+ */
 export function clientAddress(trustedProxies: readonly string[]): ClientAddress {
   if (trustedProxies.length === 0) return (_forwarded, peer) => unmapText(peer ?? noAddress);
   const networks = trustedProxies
@@ -283,7 +317,10 @@ export function clientNetwork(client: string): string {
   return `${groups.join(":")}::/64`;
 }
 
-/** For stored messages: the /48. A home line has 256 networks of /64, a tenant of a data centre 65,536. */
+/**
+ * For stored messages: the /48. A home line has 256 networks of /64, a tenant of a data
+ * centre 65,536.
+ */
 export function storingNetwork(network: string): string {
   return network.replace(/:[0-9a-f]{1,4}::\/64$/, "::/48");
 }
@@ -315,7 +352,10 @@ export function isLoopbackListener(text: string): boolean {
   );
 }
 
-/** An address or a name that no stranger can own. After DNS rebinding, a page's requests name the page's own host. */
+/**
+ * An address or a name that no stranger can own. After DNS rebinding, a page's requests
+ * name the page's own host.
+ */
 export function isPrivateHost(host: string): boolean {
   const name = host.replace(/:\d+$/, "").toLowerCase();
   const isAddress = /^\[[0-9a-f:.]+\]$/.test(name) || parseAddress(name) !== null;

@@ -1,6 +1,7 @@
 /**
- * Key bundles: the X-Wing key that others seal to in this week, signed by its owner. Caches keep one for each mailbox,
- * nodes hand it to senders, and no one on the way can change, mix or invent one: senders check it by the document.
+ * Key bundles: the X-Wing key that others seal to in this week, signed by its owner. Caches
+ * keep one for each mailbox, nodes hand it to senders, and no one on the way can change,
+ * mix or invent one: senders check it by the document.
  * Source: docs/interface.md "Key bundles".
  */
 import { sha256 } from "#sha256";
@@ -54,7 +55,10 @@ export function bundleKeyId(publicKey: Uint8Array): string {
   return encodeHex(sha256(publicKey).subarray(0, 16));
 }
 
-/** Refuses with `invalid_request` and the member at fault. Signature and present time are not checked. */
+/**
+ * Refuses with `invalid_request` and the member at fault. Signature and present time are
+ * not checked.
+ */
 export function parseBundle(value: JsonValue): KeyBundle | Fault {
   const read = readBundle(value);
   if (typeof read !== "string") return read;
@@ -73,7 +77,10 @@ const forms: Readonly<Record<BundleMember | "", string>> = {
   signature_b64: "must be Base64 of 64 bytes",
 };
 
-/** The same, or the member at fault: codes and texts of nodes would be 2 KB of what a page loads. */
+/**
+ * The same, or the member at fault: codes and texts of nodes would be 2 KB of what a page
+ * loads.
+ */
 export function readBundle(value: JsonValue): KeyBundle | BundleMember | "" {
   const texts = textsOf(value);
   if (typeof texts === "string") return texts;
@@ -173,7 +180,10 @@ export function bundleDigest(bundle: KeyBundle): string {
   return encodeHex(sha256(encodeBundleText(bundle)));
 }
 
-/** Whether a method that `authentication` of this document lists has signed the bundle of its DID. */
+/**
+ * Whether a method that `authentication` of this document lists has signed the bundle of
+ * its DID.
+ */
 export async function verifyBundle(
   bundle: KeyBundle,
   document: DidDocument,

@@ -1,8 +1,10 @@
 /**
- * A delivery: which destination is tried when, how often and how long, and the DeliveryResult. It reads no clock and draws
- * no random numbers: both come in from outside, as the attempts do. It always ends: its limits bound the attempts at each
- * destination, and the time of all.
- * Source: interface "DeliveryResult", rules section 5 and section 10 ("Relay", "Failed deliveries").
+ * A delivery: which destination is tried when, how often and how long, and the
+ * DeliveryResult. It reads no clock and draws no random numbers: both come in from outside,
+ * as the attempts do. It always ends: its limits bound the attempts at each destination,
+ * and the time of all.
+ * Source: interface "DeliveryResult", rules section 5 and section 10 ("Relay", "Failed
+ * deliveries").
  */
 import { describeFault, type Fault, type FaultCode, isFault } from "../fault.ts";
 import type { DeliveryAnswer } from "../schema/messages.ts";
@@ -22,7 +24,10 @@ type CacheRefusal = {
   readonly message: string;
   readonly http_status: number;
 };
-/** All ways of not reaching a host have one name, so that a sender can't look around in networks. */
+/**
+ * All ways of not reaching a host have one name, so that a sender can't look around in
+ * networks.
+ */
 export type AttemptError =
   | "destination_refused"
   | "destination_unavailable"
@@ -48,7 +53,10 @@ export type AttemptOutcome = {
 /** What the Cache keeps of the budget when it is the last resort: 4 s of 10 s. */
 const cacheReserveShare = 0.4;
 
-/** How the attempts at a destination ended. `final`: the recipient's own refusal, after which no other is tried. */
+/**
+ * How the attempts at a destination ended. `final`: the recipient's own refusal, after
+ * which no other is tried.
+ */
 type AttemptVerdict = "success" | "final" | "refused" | "unreachable" | "timeout";
 
 type Attempted = {
@@ -63,8 +71,9 @@ export type Attempt = { readonly destination: Destination; readonly timeoutMs: n
 export type DeliveryActions = {
   readonly now: () => number;
   /**
-   * One attempt, its outcome in time. `no-session`: no session listens, so that the delivery goes on as if the plan had none.
-   * A Fault ends the delivery, and is its outcome unless a Cache keeps the envelope already.
+   * One attempt, its outcome in time. `no-session`: no session listens, so that the
+   * delivery goes on as if the plan had none. A Fault ends the delivery, and is its outcome
+   * unless a Cache keeps the envelope already.
    */
   readonly attempt: (attempt: Attempt) => Promise<AttemptOutcome | "no-session" | Fault>;
   readonly sleep: (ms: number) => Promise<void>;
@@ -86,9 +95,9 @@ type Course = {
 };
 
 /**
- * Tries the destinations of a plan in order, each with its attempts and growing waits, until one accepts or the budget
- * of time is over. Returns the result for the sender, or the refusal that ends a delivery. Never throws for what a
- * destination does.
+ * Tries the destinations of a plan in order, each with its attempts and growing waits,
+ * until one accepts or the budget of time is over. Returns the result for the sender, or
+ * the refusal that ends a delivery. Never throws for what a destination does.
  */
 export async function deliver(
   plan: DeliveryPlan,
@@ -152,7 +161,10 @@ function timeoutOf(course: Course, destination: Destination, nowMs: number): num
   );
 }
 
-/** Time left for a destination: of the whole, without the Cache's reserve, and never beyond the envelope's life. */
+/**
+ * Time left for a destination: of the whole, without the Cache's reserve, and never beyond
+ * the envelope's life.
+ */
 function leftMs({ plan, startedMs }: Course, { channel }: Destination, nowMs: number): number {
   const lifeMs = plan.expiresAtMs - nowMs;
   if (channel === "live" || startedMs === null) return lifeMs;
@@ -181,7 +193,10 @@ function retryWait(
   return waitMs + 1 < leftMs(course, destination, nowMs) ? waitMs : null;
 }
 
-/** An inbox speaks for the recipient, so its 4xx ends the delivery; another Relay or a Cache only for itself. */
+/**
+ * An inbox speaks for the recipient, so its 4xx ends the delivery; another Relay or a Cache
+ * only for itself.
+ */
 function verdictOf(channel: Channel, outcome: AttemptOutcome): AttemptVerdict {
   if (outcome.error === "destination_refused") return "refused";
   if (outcome.error === "upstream_timeout" || outcome.error === "not_acknowledged")
@@ -309,7 +324,10 @@ const failureMessages: Record<FailureCode, string> = {
   upstream_timeout: "the destinations of the recipient did not answer in time",
 };
 
-/** 422 when all refused or were gone, or the Cache answered 4xx; 504 when the last timed out; else 502. */
+/**
+ * 422 when all refused or were gone, or the Cache answered 4xx; 504 when the last timed
+ * out; else 502.
+ */
 function failureCode(course: Course, nowMs: number): FailureCode {
   const { plan, abandoned } = course;
   if (plan.direct.length + plan.caches.length === 0) return plan.nowhere;

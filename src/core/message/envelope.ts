@@ -1,8 +1,9 @@
 /**
- * The envelope: from the bytes of a request to one normal form, by the rules of the outer format. The payload stays
- * opaque, and the sender's bytes are kept, except for two alternate names of members.
- * Cost: for 1.3 KiB about twice what decoding and parsing the text as JSON costs, of which Base64 is a fifth; nothing
- * of the ciphertext is copied.
+ * The envelope: from the bytes of a request to one normal form, by the rules of the outer
+ * format. The payload stays opaque, and the sender's bytes are kept, except for two
+ * alternate names of members.
+ * Cost: for 1.3 KiB about twice what decoding and parsing the text as JSON costs, of which
+ * Base64 is a fifth; nothing of the ciphertext is copied.
  * Source: interface "DDN envelope", rules sections 2 and 10.
  */
 import type { Static } from "@sinclair/typebox";
@@ -61,7 +62,10 @@ export type EnvelopeLimits = {
   readonly clock_skew: number;
 };
 
-/** Refuses with `too_large`, `invalid_json`, or `envelope_invalid` with the members at fault. Reads no clock. */
+/**
+ * Refuses with `too_large`, `invalid_json`, or `envelope_invalid` with the members at
+ * fault. Reads no clock.
+ */
 export function decodeEnvelope(body: Uint8Array, limits: EnvelopeLimits): Envelope | Fault {
   if (body.length > limits.body_bytes_max) return tooLarge("the body", limits.body_bytes_max);
   const reading = readJson(body, "payload");
@@ -93,7 +97,10 @@ export function decodeEnvelope(body: Uint8Array, limits: EnvelopeLimits): Envelo
   return checkSizes(envelope, limits) ?? envelope;
 }
 
-/** A timestamp too far ahead: 400 `envelope_invalid`. A life that is over: 422 `message_expired`. */
+/**
+ * A timestamp too far ahead: 400 `envelope_invalid`. A life that is over: 422
+ * `message_expired`.
+ */
 export function checkEnvelopeTime(
   envelope: Envelope,
   nowMs: number,
@@ -111,7 +118,10 @@ export function checkExpiry(envelope: Envelope, ttlMs: number, nowMs: number): F
     : fault("message_expired", "the message has expired");
 }
 
-/** The smallest of what was asked for (or the default), what the policy allows, and the node's maximum. */
+/**
+ * The smallest of what was asked for (or the default), what the policy allows, and the
+ * node's maximum.
+ */
 export function appliedTtlMs(
   envelope: Envelope,
   limits: EnvelopeLimits,
@@ -133,7 +143,10 @@ function wholeSeconds(ms: number): number {
   return Math.floor(ms / secondMs) * secondMs;
 }
 
-/** Whether the document lists the key of the sender in `authentication` and the key made the signature. */
+/**
+ * Whether the document lists the key of the sender in `authentication` and the key made the
+ * signature.
+ */
 export async function verifySender(
   sender: EnvelopeSender,
   document: DidDocument | null,
@@ -165,7 +178,10 @@ type EnvelopeMembers = Static<typeof envelopeShape>;
 
 const checkShape = compileShape(envelopeShape, "envelope_invalid");
 
-/** Decoded `ciphertext_b64`, which no format decodes a second time, or the compact JSON; `null` when it isn't Base64. */
+/**
+ * Decoded `ciphertext_b64`, which no format decodes a second time, or the compact JSON;
+ * `null` when it isn't Base64.
+ */
 function sizeOfPayload(payload: EnvelopeMembers["payload"]): number | null {
   const { ciphertext_b64: ciphertext } = payload;
   return ciphertext === undefined

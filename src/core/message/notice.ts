@@ -1,6 +1,7 @@
 /**
- * A notice: a text of the operator to everybody, signed by the identity that the node names. A node shows it and can't
- * change it; who reads checks it by the operator's document.
+ * A notice: a text of the operator to everybody, signed by the identity that the node
+ * names. A node shows it and can't change it; who reads checks it by the operator's
+ * document.
  * Source: docs/interface.md "Notices".
  */
 import { sha256 } from "#sha256";
@@ -63,7 +64,10 @@ export function encodeNoticeText({
   return noticeText({ did, issuedAt, textSha256 });
 }
 
-/** Whether a method that `authentication` of this document lists has signed the notice of its DID. */
+/**
+ * Whether a method that `authentication` of this document lists has signed the notice of
+ * its DID.
+ */
 export async function verifyNotice(
   notice: Notice,
   document: DidDocument,

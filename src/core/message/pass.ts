@@ -1,7 +1,8 @@
 /**
- * Passes: how a sender shows a Cache that the recipient's user has accepted somebody, without a name. A recipient gives
- * each person a pass in a sealed message; the Cache checks it by the recipient's secret, and sees a pseudonym for a
- * person and a quarter of a year.
+ * Passes: how a sender shows a Cache that the recipient's user has accepted somebody,
+ * without a name. A recipient gives each person a pass in a sealed message; the Cache
+ * checks it by the recipient's secret, and sees a pseudonym for a person and a quarter of a
+ * year.
  * Source: docs/interface.md "Passes".
  */
 import { hmac } from "@noble/hashes/hmac.js";
@@ -18,7 +19,10 @@ export const passSecretBytes = 32;
 const idBytes = 8;
 const proofBytes = 16;
 
-/** What a person holds: 8 bytes that name the pass and its last day, and the key of 32 bytes that proves it. */
+/**
+ * What a person holds: 8 bytes that name the pass and its last day, and the key of 32 bytes
+ * that proves it.
+ */
 export type Pass = { readonly id: Uint8Array; readonly key: Uint8Array };
 
 /** The quarter (UTC, `2026-Q4`) in which a pass is given, and its last day in days since 1970. */
@@ -28,8 +32,9 @@ type PassPeriod = { readonly quarter: string; readonly lastDay: number };
 type ShownPass = { readonly id: Uint8Array; readonly proof: Uint8Array };
 
 /**
- * The pass of a person until `lastDay` (days since 1970, UTC). `namingKey` is the recipient's own, and never leaves it:
- * from it a Cache can't learn who a pass is for. The same person, quarter and keys make the same pass.
+ * The pass of a person until `lastDay` (days since 1970, UTC). `namingKey` is the
+ * recipient's own, and never leaves it: from it a Cache can't learn who a pass is for. The
+ * same person, quarter and keys make the same pass.
  */
 export function makePass(
   { secret, namingKey }: { readonly secret: Uint8Array; readonly namingKey: Uint8Array },
@@ -113,8 +118,8 @@ function equalInConstantTime(a: Uint8Array, b: Uint8Array): boolean {
 }
 
 /**
- * The quarter of a pass that is given now, and its last day: the end of the next quarter. So it lasts for three to six
- * months.
+ * The quarter of a pass that is given now, and its last day: the end of the next quarter.
+ * So it lasts for three to six months.
  */
 export function passPeriod(nowMs: number): PassPeriod {
   const now = new Date(nowMs);

@@ -1,5 +1,6 @@
 /**
- * The destinations of one envelope, in the order of delivery, out of the recipient's document, policy and the hint.
+ * The destinations of one envelope, in the order of delivery, out of the recipient's
+ * document, policy and the hint.
  * Source: rules section 5.
  */
 import type { Did, Uuid } from "../codec/did.ts";
@@ -10,7 +11,10 @@ import { withoutTrailingSlashes } from "./proof.ts";
 export type Channel = "live" | "inbox" | "relay" | "cache";
 export type Destination = { readonly channel: Channel; readonly endpoint: string | null };
 
-/** The settings of a Relay that a delivery keeps to, under their own names; times in milliseconds. */
+/**
+ * The settings of a Relay that a delivery keeps to, under their own names; times in
+ * milliseconds.
+ */
 type DeliveryLimits = {
   /** For each destination. */
   readonly attempts: number;
@@ -22,9 +26,15 @@ type DeliveryLimits = {
   readonly live_ack_timeout: number;
 };
 
-/** Forwards after which an envelope is not forwarded again: enough for a chain of providers, short for a loop. */
+/**
+ * Forwards after which an envelope is not forwarded again: enough for a chain of providers,
+ * short for a loop.
+ */
 export const hopsMax = 3;
-/** Destinations of one envelope, and of these at one host: a document must not make a Relay repeat what it was sent. */
+/**
+ * Destinations of one envelope, and of these at one host: a document must not make a Relay
+ * repeat what it was sent.
+ */
 const destinationsMax = 4;
 const destinationsPerHostMax = 2;
 export type DeliveryFacts = {
@@ -56,7 +66,10 @@ export type DeliveryPlan = {
   readonly limits: DeliveryLimits;
 };
 
-/** The destinations in their order; one place is the first Cache's. Cost: one pass over the services for each type. */
+/**
+ * The destinations in their order; one place is the first Cache's. Cost: one pass over the
+ * services for each type.
+ */
 export function planDelivery(facts: DeliveryFacts): DeliveryPlan {
   const inboxes = destinations(facts.services, "SvcInboxService", "inbox");
   const relays = destinations(facts.services, "SvcRelayService", "relay");

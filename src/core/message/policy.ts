@@ -1,7 +1,9 @@
 /**
- * Delivery policies: which of them applies to an envelope, what it permits, and how a sender learns it before sending. A
- * policy only tightens the limits of a node; without a policy the node's own limits hold.
- * Source: interface "Recipient delivery policy", rules sections 4 and 10, docs/ledger.md 1.6 and 2.7.
+ * Delivery policies: which of them applies to an envelope, what it permits, and how a
+ * sender learns it before sending. A policy only tightens the limits of a node; without a
+ * policy the node's own limits hold.
+ * Source: interface "Recipient delivery policy", rules sections 4 and 10, docs/ledger.md
+ * 1.6 and 2.7.
  */
 import { secondMs } from "../codec/time.ts";
 import { type Fault, fault, isFault } from "../fault.ts";
@@ -41,7 +43,10 @@ export type EffectivePolicy = {
   readonly allowedRelays: readonly (readonly string[])[];
 };
 
-/** 403 `policy_denied` for a tag not admitted. A tag policy counts when its tag is listed, and loosens nothing. */
+/**
+ * 403 `policy_denied` for a tag not admitted. A tag policy counts when its tag is listed,
+ * and loosens nothing.
+ */
 export function decidePolicy(facts: PolicyFacts): EffectivePolicy | Fault {
   const admitted = facts.links?.tagPolicies ?? [];
   if (facts.tag !== null && admitted.length > 0 && !admitted.includes(facts.tag))
@@ -78,7 +83,10 @@ export function isTagListed(links: DeliveryPolicyLinks | null, tag: string | nul
   return tag !== null && (links?.tagPolicies.includes(tag) ?? false);
 }
 
-/** Whole seconds, at least one: answers show durations in seconds, and `expires_at` must agree with them. */
+/**
+ * Whole seconds, at least one: answers show durations in seconds, and `expires_at` must
+ * agree with them.
+ */
 function ttlMsOf(policy: DeliveryPolicy, blockTimeMs: number): number {
   return Math.max(1, Math.floor((policy.effectiveTtlBlocks * blockTimeMs) / secondMs)) * secondMs;
 }
@@ -95,7 +103,10 @@ function leastKept(policies: readonly DeliveryPolicy[]): ExpirationBehavior {
   return expirations.find((behavior) => asked.includes(behavior)) ?? "DeleteOnExpiry";
 }
 
-/** 413 `too_large` when the payload (of one envelope or one chunk) is larger than the policy allows. */
+/**
+ * 413 `too_large` when the payload (of one envelope or one chunk) is larger than the policy
+ * allows.
+ */
 export function checkPayloadSize(policy: EffectivePolicy, payloadBytes: number): Fault | null {
   if (policy.messageBytesMax === null || payloadBytes <= policy.messageBytesMax) return null;
   return fault(
@@ -125,13 +136,19 @@ type ResolutionFacts = {
   readonly policy: PolicyFacts | null;
 };
 
-/** How to send to a recipient: the key to seal to, and the bound of the policy; `null` when it sets none. */
+/**
+ * How to send to a recipient: the key to seal to, and the bound of the policy; `null` when
+ * it sets none.
+ */
 export type DeliveryResolution = {
   readonly key: VerificationMethod;
   readonly messageBytesMax: number | null;
 };
 
-/** 404 `did_not_found` or `component_not_found` (no key), 422 `did_deactivated`, 403 `policy_denied` for the tag. */
+/**
+ * 404 `did_not_found` or `component_not_found` (no key), 422 `did_deactivated`, 403
+ * `policy_denied` for the tag.
+ */
 export function decideResolution(facts: ResolutionFacts): DeliveryResolution | Fault {
   const { recipient } = facts;
   if (recipient === null) return fault("did_not_found", "the DID is not registered");

@@ -1,9 +1,12 @@
 /**
- * Proofs that travel with a request: what clients sign for Cache retrieval, live sessions, Directory updates and
- * envelopes, and what a Cache signs for its events. Checking takes two pure steps: `decode…` checks
- * form, time and endpoint without knowing the DID; `decide…` checks what the DID publishes and returns a replay claim.
- * The operation runs only after that claim was won. The order of checks is law: it decides what an outsider can learn.
- * Source: interface "Signed Cache proof", rules sections 2, 3, 4, 6 and 10 ("Live sessions").
+ * Proofs that travel with a request: what clients sign for Cache retrieval, live sessions,
+ * Directory updates and envelopes, and what a Cache signs for its events. Checking takes
+ * two pure steps: `decode…` checks form, time and endpoint without knowing the DID;
+ * `decide…` checks what the DID publishes and returns a replay claim. The operation runs
+ * only after that claim was won. The order of checks is law: it decides what an outsider
+ * can learn.
+ * Source: interface "Signed Cache proof", rules sections 2, 3, 4, 6 and 10 ("Live
+ * sessions").
  */
 
 import canonicalize from "canonicalize";
@@ -120,7 +123,10 @@ const senderText = signedTextOf(
   ],
 );
 
-/** A member with two names; `null` where both are there: which of them a signature covers is ambiguous. */
+/**
+ * A member with two names; `null` where both are there: which of them a signature covers is
+ * ambiguous.
+ */
 function eitherOf(members: JsonObject, name: string, other: string): JsonValue | undefined {
   if (members[name] !== undefined && members[other] !== undefined) return null;
   return members[name] ?? members[other];
@@ -130,7 +136,10 @@ function eitherOf(members: JsonObject, name: string, other: string): JsonValue |
 export const recipientIn = (members: JsonObject) => eitherOf(members, "to", "recipient");
 export const timestampIn = (members: JsonObject) => eitherOf(members, "timestamp", "created_at");
 
-/** The outer members but `sender_signature` as text; the opaque parts as hashes of their canonical form. */
+/**
+ * The outer members but `sender_signature` as text; the opaque parts as hashes of their
+ * canonical form.
+ */
 export function encodeSenderText(members: JsonObject): Uint8Array {
   const header = headerMembers(members);
   return senderText({
@@ -152,12 +161,18 @@ function headerMembers(members: JsonObject): JsonObject {
   );
 }
 
-/** Lower hex of SHA-256 over the JCS form (RFC 8785). Numbers are safe here: the envelope's decoder bounds them. */
+/**
+ * Lower hex of SHA-256 over the JCS form (RFC 8785). Numbers are safe here: the envelope's
+ * decoder bounds them.
+ */
 export function digestCanonical(value: JsonValue): string {
   return encodeHex(sha256(utf8(canonicalize(value) ?? "")));
 }
 
-/** The ids of an acknowledgement: trimmed, blanks and duplicates removed, sorted by code unit, as they were sent. */
+/**
+ * The ids of an acknowledgement: trimmed, blanks and duplicates removed, sorted by code
+ * unit, as they were sent.
+ */
 export function ackIds(messageIds: readonly string[]): string[] {
   const ids = messageIds.map((id) => id.trim()).sort();
   return ids.filter((id, i) => id !== "" && id !== ids[i - 1]);
@@ -220,7 +235,10 @@ export function memberReader(members: JsonObject): ReadValue {
   };
 }
 
-/** What the route fixes: the lines that the client does not choose, and whose service must authorize. */
+/**
+ * What the route fixes: the lines that the client does not choose, and whose service must
+ * authorize.
+ */
 export type RetrievalRule = {
   readonly operation: RetrievalOperation;
   readonly did: Did;
@@ -253,9 +271,9 @@ export const deviceIdCharsMax = 128;
 const nonceForm = /^[\x21-\x7e]{8,128}$/;
 
 /**
- * In this order: a value is missing 401 `proof_missing`; timestamp, nonce or signature malformed, or a
- * control character in any value 401 `proof_invalid`; out of the skew 401 `proof_expired`; another
- * node's endpoint 403 `proof_not_authorized`.
+ * In this order: a value is missing 401 `proof_missing`; timestamp, nonce or signature
+ * malformed, or a control character in any value 401 `proof_invalid`; out of the skew 401
+ * `proof_expired`; another node's endpoint 403 `proof_not_authorized`.
  */
 export function decodeRetrievalProof(
   read: ReadValue,
@@ -344,7 +362,10 @@ function malformed(what: string): Fault {
 
 // ---------------------------------------------------------------------------------------------- decision
 
-/** What is known of a DID; `null` when it does not exist. A key for changes is also its root key. */
+/**
+ * What is known of a DID; `null` when it does not exist. A key for changes is also its root
+ * key.
+ */
 export type ProofSubject = {
   readonly document: DidDocument | null;
   readonly deactivated: boolean;
@@ -352,9 +373,10 @@ export type ProofSubject = {
 };
 
 /**
- * Whether the DID authorizes the proof: it exists and is active, publishes the service with its type and
- * endpoint, the service lists the key, and the key made the signature. 403 `proof_not_authorized` or 401
- * `proof_invalid`; else the claim that must be won before the operation runs.
+ * Whether the DID authorizes the proof: it exists and is active, publishes the service with
+ * its type and endpoint, the service lists the key, and the key made the signature. 403
+ * `proof_not_authorized` or 401 `proof_invalid`; else the claim that must be won before the
+ * operation runs.
  */
 export async function decideRetrievalProof(
   proof: RetrievalProof,
@@ -424,7 +446,10 @@ export function proofReplayed(): Fault {
   return fault("proof_replayed", "the nonce of the proof was used before");
 }
 
-/** Single-use per operation, DID and key. The hash bounds the tag; the DID lets a store keep it with the mailbox. */
+/**
+ * Single-use per operation, DID and key. The hash bounds the tag; the DID lets a store keep
+ * it with the mailbox.
+ */
 function replayClaim({ operation, did, keyId, nonce }: Signer, untilMs: number): ReplayClaim {
   const text = JSON.stringify([operation, did, keyId, nonce]);
   return { tag: `proof:${did}:${encodeHex(sha256(utf8(text)).subarray(0, 16))}`, untilMs };

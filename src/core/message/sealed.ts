@@ -1,6 +1,7 @@
 /**
- * What sealing of the second version binds, and how it hides sizes: the texts that are sealed and signed with a message, the
- * digest of the envelope around it, and padding. No secret is used here.
+ * What sealing of the second version binds, and how it hides sizes: the texts that are
+ * sealed and signed with a message, the digest of the envelope around it, and padding. No
+ * secret is used here.
  * Source: docs/protocol.md "Sealing, second version".
  */
 import { utf8 } from "../codec/bytes.ts";
@@ -42,8 +43,8 @@ export function encodeSealedSenderText(
 }
 
 /**
- * Lower hex of SHA-256 of the canonical JSON (RFC 8785) of all members but `payload` and `sender_signature`, under their
- * usual names. Throws for text with a lone surrogate.
+ * Lower hex of SHA-256 of the canonical JSON (RFC 8785) of all members but `payload` and
+ * `sender_signature`, under their usual names. Throws for text with a lone surrogate.
  */
 export function digestEnvelope(members: JsonObject): string {
   const { payload: _, sender_signature: __, recipient, created_at: createdAt, ...others } = members;
@@ -59,9 +60,11 @@ export function digestEnvelope(members: JsonObject): string {
 const endMark = 0x80;
 
 /**
- * The record, a mark and zeros: as many bytes as Padmé says, but at most `bytesMax`, and none for a full chunk (0). So at
- * most a ninth is added, and a size shows only its leading bits.
- * Source: Nikitin et al., "Reducing Metadata Leakage from Encrypted Files and Communication with PURBs", section 4.
+ * The record, a mark and zeros: as many bytes as Padmé says, but at most `bytesMax`, and
+ * none for a full chunk (0). So at most a ninth is added, and a size shows only its leading
+ * bits.
+ * Source: Nikitin et al., "Reducing Metadata Leakage from Encrypted Files and Communication
+ * with PURBs", section 4.
  */
 export function padRecord(record: Uint8Array, bytesMax: number): Uint8Array {
   const bytes = record.length + 1;

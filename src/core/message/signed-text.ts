@@ -2,7 +2,10 @@
 import { decodeUtf8, encodeHex0x } from "../codec/bytes.ts";
 import { type Fault, fault } from "../fault.ts";
 
-/** Adds the verified bytes, as text or else hex: what the client sent, shown only in development. */
+/**
+ * Adds the verified bytes, as text or else hex: what the client sent, shown only in
+ * development.
+ */
 export function withSignedText(refusal: Fault, signed: Uint8Array): Fault {
   const text = decodeUtf8(signed);
   const isText = text !== null && !/[\u0000-\u0009\u000b-\u001f\u007f]/.test(text);

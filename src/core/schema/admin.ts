@@ -1,6 +1,6 @@
 /**
- * What an operator can do to a running node, by name. `server.admin_groups` gives Unix groups and users some of these
- * actions, by name or by the part before the dot.
+ * What an operator can do to a running node, by name. `server.admin_groups` gives Unix
+ * groups and users some of these actions, by name or by the part before the dot.
  */
 
 export const adminActions = [

@@ -1,6 +1,7 @@
 /**
- * Shapes of the Directory: closed bodies and open answers. A text whose refusal has its own code (DIDs, actions,
- * payloads) is only a text here and parsed by its route; counts and lengths inside a document are the ledger's.
+ * Shapes of the Directory: closed bodies and open answers. A text whose refusal has its own
+ * code (DIDs, actions, payloads) is only a text here and parsed by its route; counts and
+ * lengths inside a document are the ledger's.
  * Source: interface "Resources and their fields" and "Endpoints", rules sections 4 and 10.
  */
 import { type Static, type TProperties, type TSchema, Type } from "@sinclair/typebox";
@@ -121,7 +122,10 @@ function prepareBody<M extends TProperties>(action: string, members: M) {
 
 const prepareMembers = { did: didText, action: Type.String(), signer_key_id: signerKeyId };
 
-/** What `POST /dids/{did}/prepare` documents; each action is checked by the shape of its members. */
+/**
+ * What `POST /dids/{did}/prepare` documents; each action is checked by the shape of its
+ * members.
+ */
 export function anyPrepareBody(actions: readonly string[]) {
   return Type.Object(
     { ...prepareMembers, action: namedText(actions) },
@@ -222,7 +226,10 @@ export const authorizationShape = Type.Object({
   ...authorizationMembers,
 });
 
-/** The body of a signed update. Alias bodies have a fresh `timestamp` that the signature leaves out. */
+/**
+ * The body of a signed update. Alias bodies have a fresh `timestamp` that the signature
+ * leaves out.
+ */
 export function updateBody(action: ActionName) {
   const timestamped = actions[action].counter === "alias";
   return closed({

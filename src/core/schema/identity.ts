@@ -1,7 +1,9 @@
 /**
- * Shapes of what an identity publishes, as sent and as answered: its document with the components, its policies and the
- * links to them. The ledger checks counts and lengths (422), not the shape (400).
- * Source: interface "DID document" and the two policy sections, rules sections 1, 4 and 10, docs/ledger.md 1.2 and 2.7.
+ * Shapes of what an identity publishes, as sent and as answered: its document with the
+ * components, its policies and the links to them. The ledger checks counts and lengths
+ * (422), not the shape (400).
+ * Source: interface "DID document" and the two policy sections, rules sections 1, 4 and 10,
+ * docs/ledger.md 1.2 and 2.7.
  */
 import { Type } from "@sinclair/typebox";
 import type { Did } from "../codec/did.ts";
@@ -57,7 +59,10 @@ export const documentShape = Type.Object({
   service: Type.Array(serviceShape),
 });
 
-/** A document as sent: ids may be relative (`#k1`), absent lists are empty, `@context` is left out. */
+/**
+ * A document as sent: ids may be relative (`#k1`), absent lists are empty, `@context` is
+ * left out.
+ */
 export const documentInShape = closed({
   "@context": Type.Optional(Type.Unknown({ description: "accepted and ignored" })),
   id: didText,

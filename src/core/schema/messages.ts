@@ -1,6 +1,7 @@
 /**
- * Shapes of the message path: the envelope, what the Relay and the Cache answer, and the acknowledgement. The rules
- * between the members of an envelope are in `core/message/envelope.ts`.
+ * Shapes of the message path: the envelope, what the Relay and the Cache answer, and the
+ * acknowledgement. The rules between the members of an envelope are in
+ * `core/message/envelope.ts`.
  * Source: interface "DDN envelope" to "Cached message entry", rules sections 2, 5 and 6.
  */
 
@@ -247,7 +248,10 @@ const ackProofMembers = {
   signature_b64: Type.String({ description: signatureText.description as string }),
 };
 
-/** What `POST /cache/ack` checks: a missing value of the proof is left to the proof, which answers 401. */
+/**
+ * What `POST /cache/ack` checks: a missing value of the proof is left to the proof, which
+ * answers 401.
+ */
 export const ackRequestShape = closed({
   ...ackMembers,
   ...Type.Partial(Type.Object(ackProofMembers)).properties,
@@ -258,7 +262,10 @@ export const ackBodyShape = closed({ ...ackMembers, ...ackProofMembers });
 
 const base64urlText = (description: string) =>
   Type.String({ description, pattern: "^[A-Za-z0-9_-]{1,128}={0,2}$" });
-/** Body of `PUT /cache/push/{did}/{id}`: a subscription as browsers render it in JSON, and two members more. */
+/**
+ * Body of `PUT /cache/push/{did}/{id}`: a subscription as browsers render it in JSON, and
+ * two members more.
+ */
 export const pushBodyShape = closed({
   endpoint: Type.String({ minLength: 1, maxLength: 1_000, description: "URL of a push service" }),
   keys: closed({ p256dh: base64urlText("of the device"), auth: base64urlText("of the device") }),
@@ -312,7 +319,10 @@ export const passesShape = Type.Object({
   expires_at: timestampText,
 });
 
-/** A key bundle, as it is put and read. `core/message/bundle.ts` checks it, whose bounds it states. */
+/**
+ * A key bundle, as it is put and read. `core/message/bundle.ts` checks it, whose bounds it
+ * states.
+ */
 export const keyBundleShape = closed({
   did: didText,
   key_id: Type.String({

@@ -1,4 +1,7 @@
-/** Bounds of what the owner of a mailbox says of passes, which a client needs without the shapes. Source: interface "Passes". */
+/**
+ * Bounds of what the owner of a mailbox says of passes, which a client needs without the
+ * shapes. Source: interface "Passes".
+ */
 
 /** Valid at once. */
 export const passesMax = 1_024;

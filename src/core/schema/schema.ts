@@ -1,8 +1,9 @@
 /**
- * Shapes of the wire in TypeBox: what validates requests also documents them. This file owns the checker
- * (`compileShape`), the text formats and the shapes that all nodes share, with their answers about themselves;
- * `directory.ts`, `identity.ts` and `messages.ts` next to it hold the bodies. Members keep the names of the interface,
- * and a refusal never repeats what a caller sent. Objects of answers are open: later versions may add members.
+ * Shapes of the wire in TypeBox: what validates requests also documents them. This file
+ * owns the checker (`compileShape`), the text formats and the shapes that all nodes share,
+ * with their answers about themselves; `directory.ts`, `identity.ts` and `messages.ts` next
+ * to it hold the bodies. Members keep the names of the interface, and a refusal never
+ * repeats what a caller sent. Objects of answers are open: later versions may add members.
  * Source: interface "Resources and their fields", rules sections 1, 3, 9 and 10.
  */
 import {
@@ -47,7 +48,10 @@ export function isTag(text: string): boolean {
   );
 }
 
-/** What makes a text acceptable. The description of a schema with a format says the same in words. */
+/**
+ * What makes a text acceptable. The description of a schema with a format says the same in
+ * words.
+ */
 const formats: Readonly<Record<string, (text: string) => boolean>> = {
   did: isDid,
   uuid: (text) => parseUuid(text) !== null,
@@ -73,8 +77,9 @@ for (const [name, accepts] of Object.entries(formats)) FormatRegistry.Set(name, 
 const inputErrorsMax = 32;
 
 /**
- * Compiles a schema once into a checker: the value as the schema's type, or 400 with at most `inputErrorsMax` errors,
- * each with a pointer to the member at fault or missing. Costs the compiled check; bad input, up to the last error.
+ * Compiles a schema once into a checker: the value as the schema's type, or 400 with at
+ * most `inputErrorsMax` errors, each with a pointer to the member at fault or missing.
+ * Costs the compiled check; bad input, up to the last error.
  */
 export function compileShape<S extends TSchema>(
   schema: S,
@@ -98,7 +103,10 @@ function errorsOf(found: Iterable<ValueError>): InputError[] {
   return [...errors.values()];
 }
 
-/** The detail has the first error in words, for callers that show only that, and the number of the others. */
+/**
+ * The detail has the first error in words, for callers that show only that, and the number
+ * of the others.
+ */
 export function inputFault(code: FaultCode, errors: readonly InputError[]): Fault {
   const [first, ...others] = errors;
   const where = first?.pointer || "the body";
@@ -199,7 +207,10 @@ export function nullable<S extends TSchema>(schema: S, description?: string) {
 
 // ---------------------------------------------------------------------------------------------- errors
 
-/** Error bodies of the Directory, the Cache and the server: RFC 9457 with the members of the family. */
+/**
+ * Error bodies of the Directory, the Cache and the server: RFC 9457 with the members of the
+ * family.
+ */
 export const problemShape = Type.Object({
   type: Type.String({ description: "/problems/<code>", examples: ["/problems/invalid_json"] }),
   title: Type.String(),
@@ -327,7 +338,8 @@ export type AboutAnswer = Static<typeof aboutAnswer>;
 
 // --------------------------------------------------------------------------------------------------------- operations
 
-// Only the Unix sockets of an admin listener accept these bodies; they are not part of the interface for clients.
+// Only the Unix sockets of an admin listener accept these bodies; they are not part of the
+// interface for clients.
 
 export const blocksMax = 10_000;
 /** A DID, an address or a network, or what an operator typed for one. */

@@ -1,13 +1,19 @@
 /**
- * Bounds on memory and time: a map of bounded size and a deadline for a promise. The timer of `withDeadline` is the
- * only clock in the core.
+ * Bounds on memory and time: a map of bounded size and a deadline for a promise. The timer
+ * of `withDeadline` is the only clock in the core.
  */
 import { deferred } from "./deferred.ts";
 
-/** For values whose size strangers choose. `of` must return the same size for as long as the value is in the map. */
+/**
+ * For values whose size strangers choose. `of` must return the same size for as long as the
+ * value is in the map.
+ */
 type ByteBound<V> = { readonly max: number; readonly of: (value: V) => number };
 
-/** Drops the entry that was set longest ago: for memos, where a dropped entry costs work but is never wrong. */
+/**
+ * Drops the entry that was set longest ago: for memos, where a dropped entry costs work but
+ * is never wrong.
+ */
 export class BoundedMap<K, V> {
   /** A Map keeps the order of insertion, so the first key is the one set longest ago. */
   private readonly entries = new Map<K, V>();
@@ -26,7 +32,10 @@ export class BoundedMap<K, V> {
     return this.entries.has(key);
   }
 
-  /** Setting a key again makes it the newest: a reader that sets what it used keeps what is in use. */
+  /**
+   * Setting a key again makes it the newest: a reader that sets what it used keeps what is
+   * in use.
+   */
   set(key: K, value: V): void {
     this.delete(key);
     this.entries.set(key, value);
@@ -62,13 +71,17 @@ export class BoundedMap<K, V> {
 /** The result of `withDeadline` when time runs out. */
 export const late: unique symbol = Symbol("late");
 
-/** A longer delay makes a timer fire at once (the platform keeps it in 32 bits). About 24.8 days. */
+/**
+ * A longer delay makes a timer fire at once (the platform keeps it in 32 bits). About 24.8
+ * days.
+ */
 const timerMsMax: number = 2 ** 31 - 1;
 
 /**
- * The value of `work`, or `late` after `timeoutMs` (0 and below: at the next turn of the event loop). A rejection in
- * time passes through; one that comes after the deadline is swallowed, because no caller waits for it any more. The work
- * itself goes on: a caller that can stop it stops it on `late`. The timer never outlives the call.
+ * The value of `work`, or `late` after `timeoutMs` (0 and below: at the next turn of the
+ * event loop). A rejection in time passes through; one that comes after the deadline is
+ * swallowed, because no caller waits for it any more. The work itself goes on: a caller
+ * that can stop it stops it on `late`. The timer never outlives the call.
  */
 export async function withDeadline<T>(
   work: PromiseLike<T>,
@@ -92,7 +105,10 @@ const afterByTimer: After = (ms, work) => {
   return () => clearTimeout(timer);
 };
 
-/** Work or a common event, whichever comes first. `Promise.race` with one long-lived promise keeps every outcome. */
+/**
+ * Work or a common event, whichever comes first. `Promise.race` with one long-lived promise
+ * keeps every outcome.
+ */
 export class Waiters {
   private readonly ends = new Set<() => void>();
 

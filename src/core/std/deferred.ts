@@ -1,4 +1,7 @@
-/** A promise and what settles it: `Promise.withResolvers`, which Node 20 and older browsers lack. */
+/**
+ * A promise and what settles it: `Promise.withResolvers`, which Node 20 and older browsers
+ * lack.
+ */
 type Deferred<T> = {
   readonly promise: Promise<T>;
   readonly resolve: (value: T) => void;

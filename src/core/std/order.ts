@@ -1,6 +1,9 @@
 /** Work that must not run side by side, or only so much of it at once. */
 
-/** Runs the work of each key one after the other, in the order of the calls. Failed work stops none behind it. */
+/**
+ * Runs the work of each key one after the other, in the order of the calls. Failed work
+ * stops none behind it.
+ */
 export function inOrder<K>(): <T>(key: K, work: () => Promise<T>) => Promise<T> {
   const last = new Map<K, Promise<unknown>>();
   return (key, work) => {
@@ -13,7 +16,10 @@ export function inOrder<K>(): <T>(key: K, work: () => Promise<T>) => Promise<T> 
   };
 }
 
-/** Runs one piece of work after the other, in the order of the calls. Failed work stops none behind it. */
+/**
+ * Runs one piece of work after the other, in the order of the calls. Failed work stops none
+ * behind it.
+ */
 export class Mutex {
   readonly #inOrder = inOrder<null>();
 

@@ -1,10 +1,11 @@
 /**
- * What the log of a ledger says: its entries, the batches that they make, and the proof that a client gets of one key.
- * An entry is one of
+ * What the log of a ledger says: its entries, the batches that they make, and the proof
+ * that a client gets of one key. An entry is one of
  *
- *   key, value    64 bytes: what a DID or an alias is from here on; a value of zeros removes it
- *   map root      32 bytes: ends a batch, and covers what all keys are after it
- *   old head      40 bytes, only the first entry: size (u64, big endian) and root of the log that this one continues
+ *   key, value    64 bytes: what a DID or an alias is from here on; a value of zeros
+ *   removes it map root      32 bytes: ends a batch, and covers what all keys are after it
+ *   old head      40 bytes, only the first entry: size (u64, big endian) and root of the
+ *   log that this one continues
  *
  * Source: docs/trust.md "Log".
  */
@@ -77,7 +78,10 @@ type Replayed = {
   readonly changes: readonly MapChange[];
 };
 
-/** The map after whole batches from entry `first`; `null` when an entry is none, or a batch names another root. */
+/**
+ * The map after whole batches from entry `first`; `null` when an entry is none, or a batch
+ * names another root.
+ */
 export function replayEntries(
   read: ReadPage,
   entries: readonly Uint8Array[],
@@ -108,7 +112,10 @@ export function replayEntries(
 
 const restarted = /\/[2-9]$|\/[1-9]\d{1,5}$/;
 
-/** The name of the first log of a row that was begun anew after losses: `name`, `name/2`, `name/3`. */
+/**
+ * The name of the first log of a row that was begun anew after losses: `name`, `name/2`,
+ * `name/3`.
+ */
 export const firstName = (name: string): string => name.replace(restarted, "");
 
 /** The name of the log that continues one. */
@@ -135,7 +142,10 @@ const hash = fixedBytes(hashBytes);
 const treeProof = vector(hash, treeProofMax);
 /** What a Directory answers about one key: `GET /log/entry/{key}`. */
 const logEntryCodec = structure({
-  /** The log's key as a `vkey`, and what the ledger's genesis hash covers as well; `null` on an older ledger. */
+  /**
+   * The log's key as a `vkey`, and what the ledger's genesis hash covers as well; `null` on
+   * an older ledger.
+   */
   logKey: text(512),
   genesisSeed: option(hash),
   /** The checkpoint with its cosignatures. */

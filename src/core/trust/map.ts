@@ -1,14 +1,16 @@
 /**
- * The map of a log: which value each key has, as a binary Merkle trie whose shape follows from its content alone. The
- * root covers every key, so a proof shows the value of a key, or that there is none. A subtree with one key is that
- * key's leaf, however deep: proofs are about as long as the logarithm of the number of keys.
+ * The map of a log: which value each key has, as a binary Merkle trie whose shape follows
+ * from its content alone. The root covers every key, so a proof shows the value of a key,
+ * or that there is none. A subtree with one key is that key's leaf, however deep: proofs
+ * are about as long as the logarithm of the number of keys.
  *
  *   empty subtree          32 zero bytes
  *   subtree with one key   SHA-256(00, key, value)
  *   other subtree          SHA-256(01, left, right)
  *
- * Four levels are one page, so that a change writes few records: a page has 16 slots, each empty, a leaf, or the hash
- * of a further page. Its path is the hex digits of the keys below it.
+ * Four levels are one page, so that a change writes few records: a page has 16 slots, each
+ * empty, a leaf, or the hash of a further page. Its path is the hex digits of the keys
+ * below it.
  * Source: docs/trust.md "Log".
  */
 import { sha256 } from "#sha256";
@@ -168,8 +170,8 @@ export type MapProof = {
 };
 
 /**
- * What leads from the root to the value of a key, or to its absence: the hashes next to the way. `read` gives a page
- * by its path.
+ * What leads from the root to the value of a key, or to its absence: the hashes next to the
+ * way. `read` gives a page by its path.
  */
 export function proveInMap(read: ReadPage, key: Uint8Array): MapProof {
   const digits = encodeHex(key);
@@ -189,7 +191,10 @@ export function proveInMap(read: ReadPage, key: Uint8Array): MapProof {
   throw new RangeError("the map is deeper than its keys are long");
 }
 
-/** The root that a proof leads to, and the value of the key there; `null` for what is not a proof of this key. */
+/**
+ * The root that a proof leads to, and the value of the key there; `null` for what is not a
+ * proof of this key.
+ */
 export function readMapProof(
   { siblings, leaf }: MapProof,
   key: Uint8Array,

@@ -1,6 +1,7 @@
 /**
- * Signed notes, the checkpoints of logs in them, and the cosignatures of witnesses, as C2SP has them: parsing, rendering,
- * and the bytes that each signature covers. Who signs or verifies them does so elsewhere.
+ * Signed notes, the checkpoints of logs in them, and the cosignatures of witnesses, as C2SP
+ * has them: parsing, rendering, and the bytes that each signature covers. Who signs or
+ * verifies them does so elsewhere.
  * Source: c2sp.org/signed-note, c2sp.org/tlog-checkpoint, c2sp.org/tlog-cosignature.
  */
 import { sha256 } from "#sha256";
@@ -53,7 +54,10 @@ export function parseVerifierKey(text: string): NoteKey | null {
   return key?.id === parts?.id ? key : null;
 }
 
-/** A `vkey` and the address of its log or witness, with a space between; `null` for anything else. */
+/**
+ * A `vkey` and the address of its log or witness, with a space between; `null` for anything
+ * else.
+ */
 export function parseNamedAddress(
   text: string,
 ): { readonly key: NoteKey; readonly url: string } | null {

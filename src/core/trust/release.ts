@@ -20,8 +20,8 @@ type ReleaseSignature = {
 const keyIdBytes = 8;
 
 /**
- * Of a public key: its Base64, or the file with a line of comment before it. 42 bytes: `Ed`, id, Ed25519 key. `null` for
- * anything else.
+ * Of a public key: its Base64, or the file with a line of comment before it. 42 bytes:
+ * `Ed`, id, Ed25519 key. `null` for anything else.
  */
 export function parseReleaseKey(text: string): ReleaseKey | null {
   const bytes = decodeBase64(text.trim().split("\n").at(-1)?.trim() ?? "");
@@ -30,7 +30,10 @@ export function parseReleaseKey(text: string): ReleaseKey | null {
   return { id: bytes.slice(2, 2 + keyIdBytes), publicKey: bytes.slice(2 + keyIdBytes) };
 }
 
-/** One a line; lines that begin with `#` say what they are for. `null` when another line is no key. */
+/**
+ * One a line; lines that begin with `#` say what they are for. `null` when another line is
+ * no key.
+ */
 export function parseReleaseKeys(text: string): readonly ReleaseKey[] | null {
   const lines = text.split("\n").filter((line) => line.trim() !== "" && !line.startsWith("#"));
   const keys = lines.map(parseReleaseKey).filter((key) => key !== null);
@@ -38,8 +41,9 @@ export function parseReleaseKeys(text: string): readonly ReleaseKey[] | null {
 }
 
 /**
- * Four lines: a comment that nothing covers, Base64 of `ED`, key id and signature of the file, the trusted comment,
- * Base64 of its signature. `null` for anything else, also for the older form `Ed`, which covers the file unhashed.
+ * Four lines: a comment that nothing covers, Base64 of `ED`, key id and signature of the
+ * file, the trusted comment, Base64 of its signature. `null` for anything else, also for
+ * the older form `Ed`, which covers the file unhashed.
  */
 export function parseReleaseSignature(text: string): ReleaseSignature | null {
   const [, ofFileText = "", commentLine = "", ofCommentText = "", ...rest] = text
@@ -74,7 +78,10 @@ export function isSignedBy(
   return verifyEd25519(ofFile, digest, publicKey) && verifyEd25519(ofComment, commented, publicKey);
 }
 
-/** Sums in hex by name, from lines as `sha256sum` prints them; `null` for anything else, and for paths. */
+/**
+ * Sums in hex by name, from lines as `sha256sum` prints them; `null` for anything else, and
+ * for paths.
+ */
 export function parseSums(text: string): Map<string, string> | null {
   const sums = new Map<string, string>();
   for (const line of text.trimEnd().split("\n")) {

@@ -1,7 +1,7 @@
 /**
- * The append-only tree of a log: hashes and proofs of RFC 6962, read from tiles of 256 hashes as C2SP `tlog-tiles` has
- * them. Sizes and indices are safe integers. Whatever reads a proof treats it as hostile; whatever makes one reads hashes
- * that are there.
+ * The append-only tree of a log: hashes and proofs of RFC 6962, read from tiles of 256
+ * hashes as C2SP `tlog-tiles` has them. Sizes and indices are safe integers. Whatever reads
+ * a proof treats it as hostile; whatever makes one reads hashes that are there.
  * Source: RFC 6962 §2.1, c2sp.org/tlog-tiles, docs/trust.md "Log".
  */
 import { sha256 } from "#sha256";
@@ -90,7 +90,10 @@ export function verifyInclusion(
   return root !== null && rest.length === 0 && equalBytes(root, tree.root);
 }
 
-/** Whether a later tree continues an earlier one (RFC 6962 2.1.2). The empty tree needs an empty proof. */
+/**
+ * Whether a later tree continues an earlier one (RFC 6962 2.1.2). The empty tree needs an
+ * empty proof.
+ */
 export function verifyConsistency(
   before: Tree,
   later: Tree,
@@ -122,7 +125,10 @@ export function verifyConsistency(
 
 // --------------------------------------------------------------------------------------------------------------- tiles
 
-/** The hashes of a tile one after the other; at least as many as the tree of the reader has there. */
+/**
+ * The hashes of a tile one after the other; at least as many as the tree of the reader has
+ * there.
+ */
 export type ReadTile = (level: number, index: number) => Uint8Array;
 
 /** Complete subtrees out of tiles. Throws a `RangeError` when a tile has too few hashes. */

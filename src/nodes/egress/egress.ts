@@ -1,10 +1,11 @@
 /**
- * Outbound requests to destinations that strangers choose. The law: not one packet goes to an address
- * that the rules refuse, whatever a URL, a name server or an answer says; no destination holds more than
- * its share of the node; and an error says nothing about networks that the sender can't see.
- * Order: URL rules, a place of the client, a slot of the host, one resolution, address rules, connection, request. The
- * connection goes to the checked address and to nothing else, TLS is checked for the published name, no redirect is
- * followed, no proxy is used, and the answer is read up to a cap and against a deadline.
+ * Outbound requests to destinations that strangers choose. The law: not one packet goes to
+ * an address that the rules refuse, whatever a URL, a name server or an answer says; no
+ * destination holds more than its share of the node; and an error says nothing about
+ * networks that the sender can't see. Order: URL rules, a place of the client, a slot of
+ * the host, one resolution, address rules, connection, request. The connection goes to the
+ * checked address and to nothing else, TLS is checked for the published name, no redirect
+ * is followed, no proxy is used, and the answer is read up to a cap and against a deadline.
  * Source: rules section 5 "Outbound requests", section 10 ("Relay", "Failed deliveries").
  */
 
@@ -45,7 +46,10 @@ export type EgressOptions = {
   readonly hosts?: HostLimits;
   /** Requests in flight or waiting for their destination at once. */
   readonly requestsMax?: number;
-  /** All hosts of one registered name share slots and circuit, and public hosts are asked at the usual ports alone. */
+  /**
+   * All hosts of one registered name share slots and circuit, and public hosts are asked at
+   * the usual ports alone.
+   */
   readonly byRegisteredName?: boolean;
   readonly resolve?: Resolver;
   /** Certificates that are trusted besides those of the system, in PEM. */
@@ -90,7 +94,10 @@ export type Egress = {
   /** Whether it is an address that the Relay sends nothing to. */
   refuses(endpoint: string): boolean;
   stats(): { readonly active: number; readonly waiting: number; readonly destinations: number };
-  /** Ends every request in flight or waiting; they and later ones answer `destination_unavailable`. */
+  /**
+   * Ends every request in flight or waiting; they and later ones answer
+   * `destination_unavailable`.
+   */
   close(): void;
 };
 
@@ -179,10 +186,11 @@ type RequestPlace = {
 };
 
 /**
- * Places of requests, those included that wait for a slot of their host: with a host that hangs, they wait as long. A
- * client network gets half of what the others leave. Where that is too little, the oldest slow requests of the network,
- * or to the address, with the most give way while it has more than this one: hosts that hang cost those who chose them
- * their places, and many names of one machine count as one.
+ * Places of requests, those included that wait for a slot of their host: with a host that
+ * hangs, they wait as long. A client network gets half of what the others leave. Where that
+ * is too little, the oldest slow requests of the network, or to the address, with the most
+ * give way while it has more than this one: hosts that hang cost those who chose them their
+ * places, and many names of one machine count as one.
  */
 function createPlaces(now: () => number, requestsMax: number) {
   const share = createFairShare(requestsMax, { shrinks: true });
@@ -303,7 +311,10 @@ async function addressesOf(
   }
 }
 
-/** The first of the checked addresses that accepts a connection, within the limit for connecting. */
+/**
+ * The first of the checked addresses that accepts a connection, within the limit for
+ * connecting.
+ */
 async function reachable(
   state: EgressState,
   endpoint: ServiceEndpoint,
@@ -335,7 +346,10 @@ function ownAddresses(): Network[] {
 // ------------------------------------------------------------------------------------------------ one request
 
 const answerBytesMaxDefault = 64 * 1024;
-/** How long the body of an answer is read when it is not needed, so that the connection can be used again. */
+/**
+ * How long the body of an answer is read when it is not needed, so that the connection can
+ * be used again.
+ */
 const drainMs = 250;
 
 function bracketed(address: string): string {
@@ -399,7 +413,10 @@ async function readAnswer(
   return body === "over" ? noAnswer("invalid_answer", { httpStatus }) : { ...answer, body };
 }
 
-/** A literal address is checked as itself; a name is checked as the name, whatever address it leads to. */
+/**
+ * A literal address is checked as itself; a name is checked as the name, whatever address
+ * it leads to.
+ */
 function tlsOf(host: string, address: string, ca: readonly string[]) {
   return {
     rejectUnauthorized: true,
@@ -417,7 +434,8 @@ function canConnect(address: string, port: number, timeoutMs: number): Promise<b
     const socket = connect({ host: address, port });
     const endAttempt = (connected: boolean) => {
       clearTimeout(timer);
-      // Also ends an attempt that is still waiting for the other side, which would hold a descriptor for minutes.
+      // Also ends an attempt that is still waiting for the other side, which would hold a
+      // descriptor for minutes.
       socket.destroy();
       resolve(connected);
     };

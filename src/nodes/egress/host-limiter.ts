@@ -1,6 +1,7 @@
 /**
- * Limiter of outbound requests to each destination: a few at a time, a bounded queue behind them, and a circuit breaker
- * that opens after repeated failures, so that one dead or slow host takes no more than that of the node.
+ * Limiter of outbound requests to each destination: a few at a time, a bounded queue behind
+ * them, and a circuit breaker that opens after repeated failures, so that one dead or slow
+ * host takes no more than that of the node.
  * Source: rules section 5 "Outbound bounds".
  */
 import { BoundedMap } from "../../core/std/bounded.ts";
@@ -25,7 +26,10 @@ export const hostLimits: HostLimits = {
 
 /** Ends the use of a slot, once; says whether the destination answered at all. */
 export type Release = (answered: boolean) => void;
-/** `busy`: no slot and no room to wait. `open`: the circuit is open. `late`: no slot came before `signal`. */
+/**
+ * `busy`: no slot and no room to wait. `open`: the circuit is open. `late`: no slot came
+ * before `signal`.
+ */
 export type NoSlot = "busy" | "open" | "late";
 
 type HostLimiter = {

@@ -1,7 +1,8 @@
 /**
- * The Unix sockets of the admin listener. They are served by `node:http`, because Bun's own server does not give the
- * descriptor of a connection, by which the kernel names the user at its other end. Operators' requests are few and their
- * answers short, so an answer is held whole.
+ * The Unix sockets of the admin listener. They are served by `node:http`, because Bun's own
+ * server does not give the descriptor of a connection, by which the kernel names the user
+ * at its other end. Operators' requests are few and their answers short, so an answer is
+ * held whole.
  */
 import { chmodSync, chownSync, mkdirSync, readdirSync, statSync } from "node:fs";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
@@ -32,7 +33,10 @@ const limits = {
   requestMs: 10_000,
 };
 
-/** Owner and group alone may connect (mode 0660). Rejects when the path can't be bound, or the group not be given. */
+/**
+ * Owner and group alone may connect (mode 0660). Rejects when the path can't be bound, or
+ * the group not be given.
+ */
 export async function listenForPeers({ app, path, group }: AdminSocket): Promise<HttpListener> {
   const gid = group === null ? null : groupNumber(group);
   if (gid !== null) openFolder(dirname(path), gid);
@@ -112,7 +116,10 @@ export async function listenForPeers({ app, path, group }: AdminSocket): Promise
 }
 
 type Closing = {
-  /** Ends a connection unless a whole head of a request comes in time: a byte now and then does not help. */
+  /**
+   * Ends a connection unless a whole head of a request comes in time: a byte now and then
+   * does not help.
+   */
   readonly start: (socket: Socket) => void;
   readonly stop: (socket: Socket) => void;
 };
@@ -142,7 +149,10 @@ function groupNumber(group: string): number {
   return gid;
 }
 
-/** The folder of a socket, for its owner and the group (mode 0750). A folder with anything but sockets is not opened. */
+/**
+ * The folder of a socket, for its owner and the group (mode 0750). A folder with anything
+ * but sockets is not opened.
+ */
 function openFolder(folder: string, gid: number): void {
   mkdirSync(folder, { recursive: true, mode: 0o750 });
   const found = readdirSync(folder, { withFileTypes: true }).find((entry) => !entry.isSocket());

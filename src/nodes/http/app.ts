@@ -1,7 +1,8 @@
 /**
- * An app: the routes of the nodes as Elysia plugins, and what answers every other path and method. A node declares `Route`s
- * and answers `Answer | Fault`. Elysia composes each route; the server's own table finds the composed one by the path as it
- * was sent (D157). The order of work of a request stays one function, `serve` (D510).
+ * An app: the routes of the nodes as Elysia plugins, and what answers every other path and
+ * method. A node declares `Route`s and answers `Answer | Fault`. Elysia composes each
+ * route; the server's own table finds the composed one by the path as it was sent (D157).
+ * The order of work of a request stays one function, `serve` (D510).
  * Source: rules sections 3, 9 and D140.
  */
 import { type Context, Elysia } from "elysia";
@@ -67,13 +68,19 @@ const routeOptions = { parse: "none" } as const;
 /** Of the context before a request has come. */
 const noConnection: HttpConnection = { requestIP: () => null, upgrade: () => false };
 
-/** What our handlers take from Elysia's context: they name it in their parameters, and Elysia prepares nothing else. */
+/**
+ * What our handlers take from Elysia's context: they name it in their parameters, and
+ * Elysia prepares nothing else.
+ */
 type RouteContext = { readonly request: RoutedRequest; readonly connection: HttpConnection };
 
 const pluginOf = (name: string) =>
   new Elysia({ ...elysiaOptions, name }).decorate("connection", noConnection);
 
-/** The routes of one node. Each path answers all methods: those of its routes, preflights, and 405 for the others. */
+/**
+ * The routes of one node. Each path answers all methods: those of its routes, preflights,
+ * and 405 for the others.
+ */
 function nodePlugin(http: Http, name: string, routes: readonly Route[]) {
   const plugin = pluginOf(name);
   for (const [path, ofPath = []] of Object.entries(Object.groupBy(routes, (one) => one.path))) {
@@ -132,8 +139,9 @@ function elsewherePlugin(http: Http) {
 }
 
 /**
- * The composed routes by path. Elysia's own listener hands what its table lacks to a router that reads the path after `..`
- * and `%2e%2e` were rewritten, so that a request could reach a route that it does not name.
+ * The composed routes by path. Elysia's own listener hands what its table lacks to a router
+ * that reads the path after `..` and `%2e%2e` were rewritten, so that a request could reach
+ * a route that it does not name.
  */
 function tableOf(routes: Elysia["routes"]): Record<string, Respond> {
   return Object.fromEntries(

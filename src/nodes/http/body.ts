@@ -1,8 +1,9 @@
 /**
- * Request bodies and long answers. A body is read under the route's cap and against a deadline, and counted in the body
- * budget. An answer longer than 64 KiB is sent in chunks as the client reads it: otherwise a client that reads slowly,
- * or not at all, would keep three copies of its answer in memory for 30 s. It is counted until the last chunk is read,
- * and cut off when that takes too long.
+ * Request bodies and long answers. A body is read under the route's cap and against a
+ * deadline, and counted in the body budget. An answer longer than 64 KiB is sent in chunks
+ * as the client reads it: otherwise a client that reads slowly, or not at all, would keep
+ * three copies of its answer in memory for 30 s. It is counted until the last chunk is
+ * read, and cut off when that takes too long.
  * Source: rules section 9 ("Long answers"), interface "Limits".
  */
 import { joinBytes } from "../../core/codec/bytes.ts";
@@ -31,8 +32,8 @@ export function announcedBytes(headers: Headers): number | null {
 }
 
 /**
- * Whether a request has no body. A Request made without a socket has neither header; its `body`, which a GET
- * can't have then, shows it.
+ * Whether a request has no body. A Request made without a socket has neither header; its
+ * `body`, which a GET can't have then, shows it.
  */
 export function isBodiless(request: Request, announced: number | null): boolean {
   if (announced !== null) return announced === 0;
@@ -42,7 +43,8 @@ export function isBodiless(request: Request, announced: number | null): boolean 
 }
 
 /**
- * What the head alone refuses: `invalid_request` (a body where none belongs), `unsupported_media_type`, `too_large`.
+ * What the head alone refuses: `invalid_request` (a body where none belongs),
+ * `unsupported_media_type`, `too_large`.
  */
 export function checkBodyHead(
   headers: Headers,
@@ -77,8 +79,9 @@ function checkMediaType(headers: Headers): Fault | null {
 }
 
 /**
- * The body as sent, when its head is acceptable; a body that stalls or ends early is `invalid_request`, one that the
- * budget has no room for is `full`. What a refused body counted is released.
+ * The body as sent, when its head is acceptable; a body that stalls or ends early is
+ * `invalid_request`, one that the budget has no room for is `full`. What a refused body
+ * counted is released.
  */
 export async function readBody(
   request: Request,
@@ -137,8 +140,8 @@ function brokenOff(): typeof late {
 }
 
 /**
- * Bytes of a refused body that are read and thrown away: a little more than the largest body that a node accepts by
- * default.
+ * Bytes of a refused body that are read and thrown away: a little more than the largest
+ * body that a node accepts by default.
  */
 const discardedBytesMax = 32 * 1024 * 1024;
 const discardMs = 5_000;
@@ -146,9 +149,10 @@ const discardMs = 5_000;
 const silenceMs = 500;
 
 /**
- * Reads on after a refusal. A connection that is closed while its client still writes is reset, and the client never
- * sees the answer. Bounded in bytes and time; a client that announces more gets the answer at once, and perhaps the
- * reset. It counts like any body that begins, so that others which are arriving may go on.
+ * Reads on after a refusal. A connection that is closed while its client still writes is
+ * reset, and the client never sees the answer. Bounded in bytes and time; a client that
+ * announces more gets the answer at once, and perhaps the reset. It counts like any body
+ * that begins, so that others which are arriving may go on.
  */
 export async function discardBody(
   request: Request,
@@ -173,8 +177,9 @@ export async function discardBody(
 }
 
 /**
- * Counted bytes of long answers, and of bodies that broke off, after whose end memory is collected: by itself the
- * runtime lets gigabytes gather. Two rounds of 250 MB of such bodies took 474 MiB without it, and 222 with it.
+ * Counted bytes of long answers, and of bodies that broke off, after whose end memory is
+ * collected: by itself the runtime lets gigabytes gather. Two rounds of 250 MB of such
+ * bodies took 474 MiB without it, and 222 with it.
  */
 const collectedBytes = 64 * 1024 ** 2;
 let endedBytes = 0;
@@ -201,8 +206,9 @@ function stalled(): Fault {
 export const shortAnswerBytesMax = 64 * 1024;
 const chunkBytes = 256 * 1024;
 /**
- * What an unread answer holds of its largest part, measured under `test/campaigns/unread.ts`: what the store read, the
- * spliced part, the server's own copy, and those of parts that the kernel took before.
+ * What an unread answer holds of its largest part, measured under
+ * `test/campaigns/unread.ts`: what the store read, the spliced part, the server's own copy,
+ * and those of parts that the kernel took before.
  */
 const answerCopies = 3;
 
@@ -210,9 +216,10 @@ const answerCopies = 3;
 type StreamRules = Omit<BodyRules, "bytesMax">;
 
 /**
- * The parts as the client reads them: one is in memory at a time, and room for the largest is taken until the end;
- * `null` when clients keep too much waiting already. Throws when the first part can't be read, so that a status can
- * still say it. The answer is cut off when a later one can't be read, or a chunk is not read within the deadline.
+ * The parts as the client reads them: one is in memory at a time, and room for the largest
+ * is taken until the end; `null` when clients keep too much waiting already. Throws when
+ * the first part can't be read, so that a status can still say it. The answer is cut off
+ * when a later one can't be read, or a chunk is not read within the deadline.
  */
 export async function streamParts(
   { bytes, parts }: JsonParts,

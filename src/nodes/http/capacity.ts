@@ -1,8 +1,9 @@
 /**
- * Bounds what requests cost before their handlers run: active requests, and bytes of bodies, also of those that are
- * still arriving, each in total and shared fairly between clients. A refusal over capacity is delayed for a moment,
- * because clients that retry at once would use up the processor. Long answers share the event loop.
- * Cost: a few lookups in small maps for each request; nothing is allocated.
+ * Bounds what requests cost before their handlers run: active requests, and bytes of
+ * bodies, also of those that are still arriving, each in total and shared fairly between
+ * clients. A refusal over capacity is delayed for a moment, because clients that retry at
+ * once would use up the processor. Long answers share the event loop. Cost: a few lookups
+ * in small maps for each request; nothing is allocated.
  * Source: rules section 9, interface "Limits".
  */
 import type { Config } from "../../config/schema.ts";
@@ -10,8 +11,9 @@ import { type Fault, fault } from "../../core/fault.ts";
 import type { Log } from "./log.ts";
 
 /**
- * `requests_max`: active requests; as many again are reserved. `body_bytes_in_flight`: request bodies in memory at once; a
- * quarter more is reserved. A request whose body is arriving counts here alone: slow senders can't use up the places.
+ * `requests_max`: active requests; as many again are reserved. `body_bytes_in_flight`:
+ * request bodies in memory at once; a quarter more is reserved. A request whose body is
+ * arriving counts here alone: slow senders can't use up the places.
  */
 type Bounds = Pick<
   Config["server"],
@@ -22,16 +24,17 @@ type Bounds = Pick<
 const delayedRefusalsMax = 4_096;
 
 /**
- * What a body counts at least, from its head on, so that by default 16,384 may be arriving at once. Longer ones count as
- * they arrive: connections that announce much and send nothing can't use up the budget.
+ * What a body counts at least, from its head on, so that by default 16,384 may be arriving
+ * at once. Longer ones count as they arrive: connections that announce much and send
+ * nothing can't use up the budget.
  */
 export const countedBytesMin = 16 * 1024;
 
 // -------------------------------------------------------------------------------------------- fair share
 
 /**
- * A resource shared by clients: bounded in total, and per client to half of that, so that no single client can use up
- * the room of all.
+ * A resource shared by clients: bounded in total, and per client to half of that, so that
+ * no single client can use up the room of all.
  */
 export type FairShare = {
   /** `false`, and nothing is counted, when the client's part or the whole would be exceeded. */
@@ -44,7 +47,10 @@ export type FairShare = {
 };
 
 type ShareOptions = {
-  /** A client may have half of what the others leave, so that a few can't use up the whole together. */
+  /**
+   * A client may have half of what the others leave, so that a few can't use up the whole
+   * together.
+   */
   readonly shrinks?: boolean;
   /** Whether a client counts in the total alone. */
   readonly isSpared?: (client: string) => boolean;
@@ -92,7 +98,10 @@ export type Room = {
 export type Capacity = {
   readonly bounds: Bounds;
   readonly normal: Room;
-  /** Of acknowledgements and health: they are short, and must not wait for the load that they relieve. */
+  /**
+   * Of acknowledgements and health: they are short, and must not wait for the load that
+   * they relieve.
+   */
   readonly reserved: Room;
   /** Requests blocked on another client (a live delivery), as many as may be active. */
   readonly waiting: FairShare;
@@ -132,7 +141,10 @@ export type CapacityLimit = keyof typeof capacityNames;
 
 type Refusing = { readonly log: Log; readonly isDue: (what: string) => boolean };
 
-/** The refusal, of which one a minute is logged. One client network may have used up its half alone. */
+/**
+ * The refusal, of which one a minute is logged. One client network may have used up its
+ * half alone.
+ */
 export function overCapacity(
   { log, isDue }: Refusing,
   limit: CapacityLimit,
@@ -173,8 +185,9 @@ export function inFlight({
 let last = Promise.resolve();
 
 /**
- * For what occupies the event loop for milliseconds, 4 for a mebibyte of an answer: each call gets an iteration of its
- * own, so that a hundred clients that read long answers do not make everybody else wait for all of them.
+ * For what occupies the event loop for milliseconds, 4 for a mebibyte of an answer: each
+ * call gets an iteration of its own, so that a hundred clients that read long answers do
+ * not make everybody else wait for all of them.
  */
 export function nextIteration(): Promise<void> {
   last = last.then(() => new Promise((resolve) => void setImmediate(resolve)));
@@ -184,9 +197,10 @@ export function nextIteration(): Promise<void> {
 let iteration: Promise<void> | null = null;
 
 /**
- * The end of this iteration of the event loop, the same for all who wait for it. Requests that arrived together then do the
- * same step one after the other, so that the processor finds its code and its data in the caches: with eight
- * connections or more that saves a fifth to a third of the processor time of a store.
+ * The end of this iteration of the event loop, the same for all who wait for it. Requests
+ * that arrived together then do the same step one after the other, so that the processor
+ * finds its code and its data in the caches: with eight connections or more that saves a
+ * fifth to a third of the processor time of a store.
  * Cost: about a microsecond for a request that is alone.
  */
 export function iterationEnd(): Promise<void> {

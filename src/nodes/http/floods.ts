@@ -1,6 +1,7 @@
 /**
- * Requests that a rate or the capacity refuses: the cheapest to make, so they must not fill the log. Of each minute the
- * first are logged, and then one of a hundred. Once a minute, a `warn` names the client network that was refused most.
+ * Requests that a rate or the capacity refuses: the cheapest to make, so they must not fill
+ * the log. Of each minute the first are logged, and then one of a hundred. Once a minute, a
+ * `warn` names the client network that was refused most.
  */
 import { minuteMs, secondMs } from "../../core/codec/time.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
@@ -17,7 +18,10 @@ const soonMs = 5 * secondMs;
 const networksMax = 1_000;
 
 export type Floods = {
-  /** Counts a refusal for a client network, and answers how it is logged: `1` as itself, `100` for so many, `0` not. */
+  /**
+   * Counts a refusal for a client network, and answers how it is logged: `1` as itself,
+   * `100` for so many, `0` not.
+   */
   readonly refused: (network: string) => number;
 };
 

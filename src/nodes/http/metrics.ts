@@ -1,7 +1,7 @@
 /**
- * Counters, gauges and histograms in the Prometheus text format. Label values come from fixed sets
- * (routes, codes, channels), never from requests; a family still holds at most `seriesMax` series, so
- * that a mistake costs a number and not the memory of the node.
+ * Counters, gauges and histograms in the Prometheus text format. Label values come from
+ * fixed sets (routes, codes, channels), never from requests; a family still holds at most
+ * `seriesMax` series, so that a mistake costs a number and not the memory of the node.
  */
 import { faultCodes } from "../../core/fault.ts";
 
@@ -19,8 +19,8 @@ type Family = {
 };
 
 /**
- * `start`: the series that are there at 0 from the beginning. What makes a new series is not an increase to Prometheus, so
- * an alert would miss the first burst.
+ * `start`: the series that are there at 0 from the beginning. What makes a new series is
+ * not an increase to Prometheus, so an alert would miss the first burst.
  */
 type CounterFamily = Family & { readonly start?: readonly (readonly string[])[] };
 

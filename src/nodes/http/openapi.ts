@@ -1,6 +1,6 @@
 /**
- * The description of the interface as OpenAPI 3.1, made from the routes and schemas that serve it: what a route accepts,
- * what it answers, and every code it can refuse with.
+ * The description of the interface as OpenAPI 3.1, made from the routes and schemas that
+ * serve it: what a route accepts, what it answers, and every code it can refuse with.
  */
 import type { TSchema, TString } from "@sinclair/typebox";
 import { didForm } from "../../core/codec/did.ts";
@@ -71,7 +71,10 @@ const inHeader = (name: string, description: string) => {
   return { type: "apiKey", in: "header", name, description } as const;
 };
 
-/** Signatures have no scheme of their own in OpenAPI: each is named by the header that carries it. */
+/**
+ * Signatures have no scheme of their own in OpenAPI: each is named by the header that
+ * carries it.
+ */
 const securitySchemes = {
   cacheProof: inHeader(
     "X-Signature",

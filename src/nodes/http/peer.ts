@@ -1,6 +1,7 @@
 /**
- * Who is at the other end of a Unix socket, as the kernel says (`SO_PEERCRED`, `SO_PEERGROUPS`): it can't be forged by the
- * client. Names come from the files of the system; a user or group that is kept elsewhere has its number alone.
+ * Who is at the other end of a Unix socket, as the kernel says (`SO_PEERCRED`,
+ * `SO_PEERGROUPS`): it can't be forged by the client. Names come from the files of the
+ * system; a user or group that is kept elsewhere has its number alone.
  * Source: unix(7), socket(7).
  */
 import { dlopen, FFIType, ptr } from "bun:ffi";

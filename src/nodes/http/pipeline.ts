@@ -1,6 +1,7 @@
 /**
- * One request, in this order: client and id, host, drain, rate, capacity, body under its cap, the route's
- * own work, rendering, log and metrics. Cost without the handler: 2 to 5 µs over a bare server that reads the body.
+ * One request, in this order: client and id, host, drain, rate, capacity, body under its
+ * cap, the route's own work, rendering, log and metrics. Cost without the handler: 2 to 5
+ * µs over a bare server that reads the body.
  * Source: interface "Errors", rules sections 3 and 9.
  */
 import type { Config } from "../../config/schema.ts";
@@ -75,7 +76,10 @@ export type HttpConnection<R extends Request = Request> = {
   /** Of a TCP listener, where every client has an address. */
   readonly port?: number | undefined;
   readonly requestIP: (request: R) => { readonly address: string } | null;
-  /** Makes the connection a WebSocket that carries `data`; `false` when the request asks for none. */
+  /**
+   * Makes the connection a WebSocket that carries `data`; `false` when the request asks for
+   * none.
+   */
   readonly upgrade: (request: R, socket: { readonly data: unknown }) => boolean;
   /** Who is at the other end of a Unix socket of the admin listener. */
   readonly peer?: Peer | null;
@@ -87,7 +91,10 @@ export type Http = AppOptions & {
   readonly addressOf: ClientAddress;
   readonly readsForwarded: boolean;
   readonly cors: Cors;
-  /** Facts about recent clients, by address: parsing an address costs more than the rest of the head. */
+  /**
+   * Facts about recent clients, by address: parsing an address costs more than the rest of
+   * the head.
+   */
   readonly clients: BoundedMap<string, Client>;
   /** Whether a warning is to be logged again. */
   readonly isDue: (what: string) => boolean;
@@ -165,7 +172,10 @@ function clientOf(http: Http, request: Request, peer: string | null): Client {
 const noQuery = new URLSearchParams();
 const noValues: Readonly<Record<string, string>> = Object.freeze({});
 
-/** An active request: the `Call` that the handler sees. A class, so that rarely read members cost nothing. */
+/**
+ * An active request: the `Call` that the handler sees. A class, so that rarely read members
+ * cost nothing.
+ */
 class Exchange implements Call {
   readonly headers: Headers;
   readonly method: string;
@@ -241,8 +251,8 @@ class Exchange implements Call {
 type Result = Answer | Fault;
 
 /**
- * Never rejects; `undefined` when the connection became a WebSocket. Before the head and after the body a request waits
- * for those that arrived with it (`iterationEnd`).
+ * Never rejects; `undefined` when the connection became a WebSocket. Before the head and
+ * after the body a request waits for those that arrived with it (`iterationEnd`).
  */
 export async function serve(
   http: Http,
@@ -274,7 +284,10 @@ export async function serve(
   }
 }
 
-/** Everything before the handler: what the head alone refuses, the body, a place among the active requests. */
+/**
+ * Everything before the handler: what the head alone refuses, the body, a place among the
+ * active requests.
+ */
 async function admitRequest(exchange: Exchange): Promise<Fault | null> {
   const { http, plan, network, request, headers } = exchange;
   const { work, bodyBytes: budget } = plan.room;
@@ -311,7 +324,10 @@ async function admitRequest(exchange: Exchange): Promise<Fault | null> {
 
 const hostForm = /^[A-Za-z0-9._~[\]:-]{1,255}$/;
 
-/** Requests that can't be trusted: no or several `Host` values, or a host that this app doesn't have. */
+/**
+ * Requests that can't be trusted: no or several `Host` values, or a host that this app
+ * doesn't have.
+ */
 function checkHost(http: Http, { url, headers }: Request): Fault | null {
   const host = headers.get("host");
   const isNamed = host === null ? url.startsWith("http") : hostForm.test(host);
@@ -324,7 +340,10 @@ function checkHost(http: Http, { url, headers }: Request): Fault | null {
   return null;
 }
 
-/** Refusals that do not depend on the body: a wrong host, while draining, a broken path, a client above its rate. */
+/**
+ * Refusals that do not depend on the body: a wrong host, while draining, a broken path, a
+ * client above its rate.
+ */
 function checkHead(exchange: Exchange): Fault | null {
   const { http, plan, request } = exchange;
   const wrongHost = checkHost(http, request);
@@ -337,7 +356,10 @@ function checkHead(exchange: Exchange): Fault | null {
   return checkPathValues(exchange.params) ?? plan.route.rateLimit?.(exchange) ?? null;
 }
 
-/** The connection ends, because some of the request may be left. A body that was not read whole is thrown away. */
+/**
+ * The connection ends, because some of the request may be left. A body that was not read
+ * whole is thrown away.
+ */
 async function refuseEarly(exchange: Exchange, refusal: Fault): Promise<Fault> {
   const { plan, request, network } = exchange;
   exchange.close = true;

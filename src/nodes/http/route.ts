@@ -1,12 +1,13 @@
 /**
- * What a node gives the HTTP server: its routes, each with the facts for its documentation, and the form of requests
- * and answers that handlers see. And how an answer, or what a handler throws, becomes a Response: JSON, problem+json
- * (RFC 9457), or the DeliveryResult of the Relay, with the headers of every answer: request id, no caching, and those
- * that let pages of other origins read it. Only the words of a Fault reach the client. A thrown error goes to the log:
- * one line with its stack for each bug, and one a minute for an outage during which every request fails for the same
- * reason.
- * Source: interface "Endpoints", "DeliveryResult" and "Errors", rules sections 3 and 9, D140; Fetch standard, CORS
- * protocol.
+ * What a node gives the HTTP server: its routes, each with the facts for its documentation,
+ * and the form of requests and answers that handlers see. And how an answer, or what a
+ * handler throws, becomes a Response: JSON, problem+json (RFC 9457), or the DeliveryResult
+ * of the Relay, with the headers of every answer: request id, no caching, and those that
+ * let pages of other origins read it. Only the words of a Fault reach the client. A thrown
+ * error goes to the log: one line with its stack for each bug, and one a minute for an
+ * outage during which every request fails for the same reason.
+ * Source: interface "Endpoints", "DeliveryResult" and "Errors", rules sections 3 and 9,
+ * D140; Fetch standard, CORS protocol.
  */
 import type { TSchema } from "@sinclair/typebox";
 import { utf8 } from "../../core/codec/bytes.ts";
@@ -29,19 +30,26 @@ export type Call = {
   readonly client: string;
   /** The network under which the client is counted (`clientNetwork`). */
   readonly network: string;
-  /** Who asks over a Unix socket of the admin listener; `null` elsewhere, and where the system does not say. */
+  /**
+   * Who asks over a Unix socket of the admin listener; `null` elsewhere, and where the
+   * system does not say.
+   */
   readonly peer: Peer | null;
   readonly nowMs: number;
-  /** Names the envelope that the request is about, for the log and for those who ask what became of it. */
+  /**
+   * Names the envelope that the request is about, for the log and for those who ask what
+   * became of it.
+   */
   readonly concerns: (envelope: Pick<Envelope, "messageId" | "to" | "sender">) => void;
   /**
-   * Before the handler waits for what another client does: the request then counts among those that wait, and others
-   * are handled meanwhile. `false` when its network has no room there.
+   * Before the handler waits for what another client does: the request then counts among
+   * those that wait, and others are handled meanwhile. `false` when its network has no room
+   * there.
    */
   readonly waitsForOthers: () => boolean;
   /**
-   * Makes the connection a WebSocket that carries `data`; the answer is then 101. `false` when the request asks for
-   * none.
+   * Makes the connection a WebSocket that carries `data`; the answer is then 101. `false`
+   * when the request asks for none.
    */
   readonly upgrade: (data: unknown) => boolean;
 };
@@ -92,15 +100,18 @@ export type Route = {
   readonly answer: RouteAnswer;
   readonly also?: RouteAnswer;
   /**
-   * Of its refusals, without those of the server. With `chain_unavailable`, that is what an unavailable store means
-   * here.
+   * Of its refusals, without those of the server. With `chain_unavailable`, that is what an
+   * unavailable store means here.
    */
   readonly codes?: readonly FaultCode[];
   /** Where it takes a body. */
   readonly bodyBytesMax?: number;
   /** Takes bodies of any media type: another protocol than ours. */
   readonly takesAnyType?: boolean;
-  /** `reserved`: acknowledgements and health, which are served even when the node is over capacity. */
+  /**
+   * `reserved`: acknowledgements and health, which are served even when the node is over
+   * capacity.
+   */
   readonly capacity: "normal" | "reserved";
   /** How a `Fault` (also of the server itself) is rendered: as a problem unless it is said. */
   readonly faults?: "problem" | "delivery";
@@ -116,14 +127,20 @@ export type RatedRequest = Pick<Call, "client" | "network" | "nowMs">;
 
 // ------------------------------------------------------------------------------------------------- values of a path
 
-/** Values of the path as the server's own router read them: it decodes escapes, and an invalid one becomes U+FFFD. */
+/**
+ * Values of the path as the server's own router read them: it decodes escapes, and an
+ * invalid one becomes U+FFFD.
+ */
 export type RoutedRequest = Request & { readonly params?: Readonly<Record<string, string>> };
 
 /** What no escape, dot segment or other rewriting can stand behind, however the router read it. */
 const plainValue = /^[A-Za-z0-9:_-]+$/;
 const rewrittenValue = /^\.\.?$|[\\\x00-\x1f\x7f\ufffd]/;
 
-/** Refuses values that a rewriting of URLs changes, and escapes that are not UTF-8. No identifier holds any of them. */
+/**
+ * Refuses values that a rewriting of URLs changes, and escapes that are not UTF-8. No
+ * identifier holds any of them.
+ */
 export function checkPathValues(params: NonNullable<RoutedRequest["params"]>): Fault | null {
   for (const name in params) {
     const value = params[name] as string;
@@ -166,7 +183,10 @@ export function renderResponse(outcome: Answer | Fault, options: RenderOptions):
   return response;
 }
 
-/** Headers that all answers have, which a response copies: naming them again for each costs twice as much. */
+/**
+ * Headers that all answers have, which a response copies: naming them again for each costs
+ * twice as much.
+ */
 const bases = new WeakMap<CorsHeaders, Headers>();
 
 function baseOf(cors: CorsHeaders): Headers {
@@ -193,7 +213,10 @@ export function spliced(parts: Spliced): Answer {
   return { status: 200, body: { contentType: "application/json", content: splice(parts) } };
 }
 
-/** One buffer from the parts. Cost: one copy of each; a buffer for every text would cost four times as much. */
+/**
+ * One buffer from the parts. Cost: one copy of each; a buffer for every text would cost
+ * four times as much.
+ */
 export function splice(parts: Spliced): Uint8Array<ArrayBuffer> {
   let bytes = 0;
   for (const part of parts)
@@ -208,12 +231,15 @@ export function splice(parts: Spliced): Uint8Array<ArrayBuffer> {
 }
 
 /**
- * From this size on, Bun 1.4 sends each header in a separate packet if the handler awaited. The node of
- * `@waypost/client/testing` may run elsewhere.
+ * From this size on, Bun 1.4 sends each header in a separate packet if the handler awaited.
+ * The node of `@waypost/client/testing` may run elsewhere.
  */
 const oneWriteBytesMax = "bun" in process.versions ? 15 * 1024 : Number.POSITIVE_INFINITY;
 
-/** A direct stream that ends within its own buffer is one write, with its length: 20 KiB cost 30 µs and not 170. */
+/**
+ * A direct stream that ends within its own buffer is one write, with its length: 20 KiB
+ * cost 30 µs and not 170.
+ */
 function inOneWrite(bytes: Uint8Array): BodyInit {
   const source: Bun.DirectUnderlyingSource = {
     type: "direct",
@@ -256,7 +282,10 @@ function renderFault(
   };
 }
 
-/** The problem+json body of a refusal, with the members `error` and `message` for clients of the family. */
+/**
+ * The problem+json body of a refusal, with the members `error` and `message` for clients of
+ * the family.
+ */
 function renderProblem(fault: Fault, requestId: string): Record<string, unknown> {
   return {
     type: `/problems/${fault.code}`,
@@ -293,7 +322,10 @@ function renderDeliveryFault(fault: Fault, requestId: string): Record<string, un
 
 // -------------------------------------------------------------------------------------------------- CORS
 
-/** Which origins may read answers: all, some, or (`loopback`) pages that this machine itself serves. */
+/**
+ * Which origins may read answers: all, some, or (`loopback`) pages that this machine itself
+ * serves.
+ */
 export type CorsOrigins = readonly string[] | "loopback";
 
 /** The headers of an answer to a page of `origin` (`null`: no page asks). */
@@ -324,7 +356,10 @@ function isLoopbackOrigin(origin: string): boolean {
   return /^https?:\/\/(localhost|127\.\d{1,3}\.\d{1,3}\.\d{1,3}|\[::1\])(:\d{1,5})?$/.test(origin);
 }
 
-/** The answer to a preflight: proofs are the only credentials, so that nothing is left to allow by path. */
+/**
+ * The answer to a preflight: proofs are the only credentials, so that nothing is left to
+ * allow by path.
+ */
 export const preflightHeaders = {
   "access-control-allow-methods": "*",
   "access-control-allow-headers": "*",
@@ -337,8 +372,8 @@ export const preflightHeaders = {
 type Failed = { readonly requestId: string; readonly route: Pick<Route, "path" | "codes"> };
 
 /**
- * An operating failure becomes a refusal, of which the log has one line a minute (`joinOutages`), and a bug a
- * silent 500.
+ * An operating failure becomes a refusal, of which the log has one line a minute
+ * (`joinOutages`), and a bug a silent 500.
  */
 export function faultOf(log: Log, error: unknown, { requestId, route }: Failed): Fault {
   const refusal = error instanceof StoreError ? storeFault(error, route) : internalError();

@@ -1,8 +1,9 @@
 /**
- * Sockets: binds an app to an address or a Unix socket, refuses dot segments and other rewritten paths
- * for it, and drains at the end.
- * The server's own router sees the path as sent while `request.url` has been rewritten (`..`, `%2e%2e`,
- * backslashes); a request that reaches a route only by such a rewriting is refused here.
+ * Sockets: binds an app to an address or a Unix socket, refuses dot segments and other
+ * rewritten paths for it, and drains at the end.
+ * The server's own router sees the path as sent while `request.url` has been rewritten
+ * (`..`, `%2e%2e`, backslashes); a request that reaches a route only by such a rewriting is
+ * refused here.
  * Source: rules section 9.
  */
 import { rmSync, statSync } from "node:fs";
@@ -36,7 +37,10 @@ export type HttpListener = {
   readonly pause: () => void;
   /** Listens at the same address again. Throws when it can't; then it is still paused. */
   readonly resume: () => void;
-  /** Accepts no new connection. Resolves when the requests in flight are answered, or after the time. */
+  /**
+   * Accepts no new connection. Resolves when the requests in flight are answered, or after
+   * the time.
+   */
   readonly drain: (timeoutMs: number) => Promise<void>;
 };
 
@@ -151,7 +155,10 @@ export async function removeStaleSocket(address: string): Promise<void> {
 
 const drainPollMs = 20;
 
-/** The server has stopped when its clients are answered; of those who have left, the work goes on. */
+/**
+ * The server has stopped when its clients are answered; of those who have left, the work
+ * goes on.
+ */
 async function drain(
   apps: readonly App[],
   servers: readonly Server<unknown>[],

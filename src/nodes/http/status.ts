@@ -1,6 +1,6 @@
 /**
- * The routes that every node has: what it is, health, readiness, limits, metrics, the catalogue of refusals, the
- * description of the interface. Readiness alone reads a store.
+ * The routes that every node has: what it is, health, readiness, limits, metrics, the
+ * catalogue of refusals, the description of the interface. Readiness alone reads a store.
  * Source: rules sections 3 and 9.
  */
 import { utf8 } from "../../core/codec/bytes.ts";
@@ -71,7 +71,10 @@ export function nodeRoute(
 }
 
 const probeDeadlineMs = 2_000;
-/** Readiness is asked often and by strangers; one round of probes serves everybody for this long. */
+/**
+ * Readiness is asked often and by strangers; one round of probes serves everybody for this
+ * long.
+ */
 const probeMemoMs = 500;
 
 /** Names of what must work, and the probe of each; a probe throws when it does not. */
@@ -105,7 +108,10 @@ function readiness({ draining, probes }: StatusOptions): Route {
 
 type Checked = { readonly name: string; readonly ok: boolean; readonly text: string };
 
-/** Whether each probe succeeds in time. A store of which only a part is away is ready, and says which. */
+/**
+ * Whether each probe succeeds in time. A store of which only a part is away is ready, and
+ * says which.
+ */
 export async function checkProbes(probes: Probes): Promise<Checked[]> {
   return Promise.all(
     Object.entries(probes).map(async ([name, probe]) => {
@@ -182,7 +188,10 @@ function description(options: StatusOptions, own: readonly Route[]): Route {
   return route;
 }
 
-/** `GET /node`: what a node publishes about itself, so that a client can check an address before it publishes it. */
+/**
+ * `GET /node`: what a node publishes about itself, so that a client can check an address
+ * before it publishes it.
+ */
 export function aboutRoute(about: () => AboutAnswer): Route {
   return nodeRoute({
     path: "/node",

@@ -70,7 +70,10 @@ function onlyNamed(all: readonly Invitation[], named: string): Invitation | Faul
   return found.length > 1 ? fault("not_found", "several ids begin like this") : one;
 }
 
-function checkOpenInvitation({ revokedAtMs, expiresAtMs }: Invitation, nowMs: number): Fault | null {
+function checkOpenInvitation(
+  { revokedAtMs, expiresAtMs }: Invitation,
+  nowMs: number,
+): Fault | null {
   if (revokedAtMs !== null) return invalidInvitation("the invitation was revoked");
   return expiresAtMs <= nowMs ? invalidInvitation("the invitation has expired") : null;
 }

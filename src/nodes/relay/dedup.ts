@@ -1,8 +1,10 @@
 /**
- * Idempotency of the Relay: one delivery for one message. A repeat that comes before the answer waits for it and gets
- * it too. A repeat after a success gets the same result from a record, at every node that shares the store, because the
- * record is written before the answer. Of what went to the Cache of this process alone, the entry there is the record.
- * A repeat after a failure tries again. Another envelope under the same id (author.ts) is a conflict.
+ * Idempotency of the Relay: one delivery for one message. A repeat that comes before the
+ * answer waits for it and gets it too. A repeat after a success gets the same result from a
+ * record, at every node that shares the store, because the record is written before the
+ * answer. Of what went to the Cache of this process alone, the entry there is the record. A
+ * repeat after a failure tries again. Another envelope under the same id (author.ts) is a
+ * conflict.
  * Source: rules section 5 ("Repeats"), D87, D320.
  */
 import { sha256 } from "../../core/codec/crypto.ts";
@@ -38,8 +40,9 @@ type OneDelivery = {
 };
 
 /**
- * The outcome of the only delivery of the message: 409 `duplicate_conflict` for another message under its id. One that was forwarded
- * more often than that in flight is a loop, since it is in flight here already: 422 `not_deliverable`.
+ * The outcome of the only delivery of the message: 409 `duplicate_conflict` for another
+ * message under its id. One that was forwarded more often than that in flight is a loop,
+ * since it is in flight here already: 422 `not_deliverable`.
  */
 export function deliverOnce(dedup: Dedup, delivery: OneDelivery): Promise<DeliveryOutcome> {
   const { to, messageId, bytes } = delivery.envelope;
@@ -84,7 +87,8 @@ async function deliverUnlessKnown(
   if (isFault(delivered)) return delivered;
   const { result, isKept } = delivered;
   if (isKept) return isRepeated(result) ? asRepeat(result) : result;
-  // A Cache elsewhere has the id already: of another node, which may have sent other content a moment ago.
+  // A Cache elsewhere has the id already: of another node, which may have sent other
+  // content a moment ago.
   const other = isRepeated(result) ? await recordOf(dedup, key, nowMs) : null;
   if (other !== null && !repeats(content, other)) return otherContent;
   await rememberDelivery(

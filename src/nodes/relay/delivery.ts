@@ -1,5 +1,6 @@
 /**
- * The attempts of a delivery over their channels, and what became of each; no rule of the delivery is decided here.
+ * The attempts of a delivery over their channels, and what became of each; no rule of the
+ * delivery is decided here.
  * Source: rules section 5.
  */
 import { type Did, parseUuid, type Uuid } from "../../core/codec/did.ts";
@@ -73,8 +74,9 @@ export type DeliveryParts = Pick<DeliveryActions, "now" | "sleep" | "random"> & 
 export type DeliveredResult = { readonly result: DeliveryResult; readonly isKept: boolean };
 
 /**
- * Delivers, unless the Cache of this process was given the envelope before: what was delivered goes to no destination
- * that the recipient has published or connected since. When that Cache is the only destination, its own answer says so.
+ * Delivers, unless the Cache of this process was given the envelope before: what was
+ * delivered goes to no destination that the recipient has published or connected since.
+ * When that Cache is the only destination, its own answer says so.
  */
 export async function deliverBy(
   parts: DeliveryParts,
@@ -99,8 +101,9 @@ export async function deliverBy(
 type Made = Omit<AttemptOutcome, "durationMs">;
 
 /**
- * Never throws for what a destination does. `no-session`: it turned out that no session listens. 409 `duplicate_conflict`
- * ends the delivery: a destination has something else under the id, and the next one would hide that from the sender.
+ * Never throws for what a destination does. `no-session`: it turned out that no session
+ * listens. 409 `duplicate_conflict` ends the delivery: a destination has something else
+ * under the id, and the next one would hide that from the sender.
  */
 async function makeAttempt(
   parts: DeliveryParts,
@@ -236,12 +239,15 @@ function madeOfRefusal({ status, code, detail }: Fault): Made {
 
 // --------------------------------------------------------------------------------------------- what other nodes answer
 
-// These bytes are untrusted. A receipt or a refusal is rebuilt from the members we know, so that a destination
-// can't speak to the sender through the Relay.
+// These bytes are untrusted. A receipt or a refusal is rebuilt from the members we know, so
+// that a destination can't speak to the sender through the Relay.
 
 type NodeAnswer = { readonly httpStatus: number; readonly body: Uint8Array };
 
-/** What a Relay or a Cache says with its status; `null` for a 2xx that is not what its route answers. */
+/**
+ * What a Relay or a Cache says with its status; `null` for a 2xx that is not what its route
+ * answers.
+ */
 function readAnswer(
   channel: Channel,
   { httpStatus, body }: NodeAnswer,
@@ -262,8 +268,9 @@ function readAnswer(
 type MessageIds = { readonly messageId: Uuid; readonly recipient: Did };
 
 /**
- * The receipt of a Cache for this very message, or `null` when the answer is none. It must state that the
- * envelope is accepted; of the other members those are kept that have their form.
+ * The receipt of a Cache for this very message, or `null` when the answer is none. It must
+ * state that the envelope is accepted; of the other members those are kept that have their
+ * form.
  */
 function parseStoreReceipt(bytes: Uint8Array, asked: MessageIds): StoreReceipt | null {
   const answer = jsonObjectOf(bytes);

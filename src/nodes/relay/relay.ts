@@ -1,8 +1,9 @@
 /**
- * The Relay: accepts one envelope per request and delivers it as the recipient's document lists. It
- * reads the outer members of the envelope and nothing else, admits by the rules that the Cache has too, and
- * answers a DeliveryResult for everything, refusals included.
- * Source: interface "Relay" and "Errors", rules sections 5 and 10 ("Order of checks on an envelope").
+ * The Relay: accepts one envelope per request and delivers it as the recipient's document
+ * lists. It reads the outer members of the envelope and nothing else, admits by the rules
+ * that the Cache has too, and answers a DeliveryResult for everything, refusals included.
+ * Source: interface "Relay" and "Errors", rules sections 5 and 10 ("Order of checks on an
+ * envelope").
  */
 
 import type { Config } from "../../config/schema.ts";
@@ -128,7 +129,10 @@ export function createRelay(parts: RelayParts): Relay {
   };
 }
 
-/** A client network makes the Relay send no more requests to a host than it may send envelopes itself. */
+/**
+ * A client network makes the Relay send no more requests to a host than it may send
+ * envelopes itself.
+ */
 function pacedByHost(settings: Config["relay"], now: () => number): DeliveryParts["mayAsk"] {
   const limiter = createRateLimiter(limitOf(settings, "client_rate", "client_burst"));
   return ({ client, network }, host) =>
@@ -225,7 +229,10 @@ function deliver(
   return deliverBy(node.delivery, { ...relayed, begun }, plan);
 }
 
-/** A network that sends without end must not fill the store with results: those beyond its pace are forgotten soon. */
+/**
+ * A network that sends without end must not fill the store with results: those beyond its
+ * pace are forgotten soon.
+ */
 function rememberedUntilMs(
   { resultRate, settings }: RelayNode,
   { call, admission: { expiresAtMs } }: Admitted,

@@ -1,6 +1,6 @@
 /**
- * What logs and witnesses ask of each other: bounded requests to addresses that an operator configured, bundles of
- * entries, and the routes that serve tiles.
+ * What logs and witnesses ask of each other: bounded requests to addresses that an operator
+ * configured, bundles of entries, and the routes that serve tiles.
  * Source: c2sp.org/tlog-tiles, c2sp.org/tlog-witness.
  */
 

@@ -1,7 +1,9 @@
 /**
- * A witness: cosigns the heads of logs that it knows, one for each size, and only what continues the head before. Of a log
- * it keeps a copy: it replays every entry, and the map must follow; beyond `logBytesMax` it copies no further. What it has cosigned is durable before the signature
- * leaves, so a witness that dies in between signs nothing else for that size. A repeat of the same head renews its time.
+ * A witness: cosigns the heads of logs that it knows, one for each size, and only what
+ * continues the head before. Of a log it keeps a copy: it replays every entry, and the map
+ * must follow; beyond `logBytesMax` it copies no further. What it has cosigned is durable
+ * before the signature leaves, so a witness that dies in between signs nothing else for
+ * that size. A repeat of the same head renews its time.
  * Source: c2sp.org/tlog-witness, c2sp.org/tlog-cosignature, docs/trust.md "Witnesses".
  */
 import { decodeBase64, decodeUtf8, encodeHex, equalBytes, utf8 } from "../../core/codec/bytes.ts";
@@ -126,7 +128,10 @@ function addRoute(parts: WitnessParts): Route {
   };
 }
 
-/** What a log asks to be cosigned: its head, and the proof that it continues one of `old` entries. */
+/**
+ * What a log asks to be cosigned: its head, and the proof that it continues one of `old`
+ * entries.
+ */
 type CosignRequest = {
   readonly old: number;
   readonly proof: readonly Uint8Array[];
@@ -171,7 +176,8 @@ async function addCheckpoint(
       before,
       after: renderNote(note),
     });
-    // A proof of nothing can't be wrong: two roots of one size are a conflict (c2sp.org/tlog-witness).
+    // A proof of nothing can't be wrong: two roots of one size are a conflict
+    // (c2sp.org/tlog-witness).
     if (checkpoint.size === last.size) return conflict(last.size);
     return fault(
       "log_inconsistent",
@@ -213,7 +219,10 @@ function conflict(size: number): Answer {
 
 // ------------------------------------------------------------------------------------------------------------- copying
 
-/** Replays the entries up to a head. What is copied is part of it by proof, so a copy never holds another branch. */
+/**
+ * Replays the entries up to a head. What is copied is part of it by proof, so a copy never
+ * holds another branch.
+ */
 async function copyUpTo(
   { logs, logBytesMax }: WitnessParts,
   watched: NamedAddress,

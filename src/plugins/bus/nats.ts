@@ -1,14 +1,16 @@
 /**
- * The bus over nats-server (core NATS, 2.x). Opening never fails because of an unreachable server: the driver connects
- * as soon as it can, and reconnects by itself. Until then every request answers "unanswered", and published messages are
- * dropped and counted, never kept in memory.
+ * The bus over nats-server (core NATS, 2.x). Opening never fails because of an unreachable
+ * server: the driver connects as soon as it can, and reconnects by itself. Until then every
+ * request answers "unanswered", and published messages are dropped and counted, never kept
+ * in memory.
  *
- * The library never closes a connection to a server that accepts it and stays silent, so the driver calls the library
- * only for a server that has just sent its first line, and lets it neither reconnect nor choose a server.
+ * The library never closes a connection to a server that accepts it and stays silent, so
+ * the driver calls the library only for a server that has just sent its first line, and
+ * lets it neither reconnect nor choose a server.
  *
- * A process has one subscription for what others send it, and one for what they announce to all (`peers.ts`). Subjects
- * are those of the bus within this process (`local.ts`): a message goes to that one, and to each process that has its
- * subject.
+ * A process has one subscription for what others send it, and one for what they announce to
+ * all (`peers.ts`). Subjects are those of the bus within this process (`local.ts`): a
+ * message goes to that one, and to each process that has its subject.
  */
 import { readFile } from "node:fs/promises";
 import { createConnection } from "node:net";
@@ -113,8 +115,9 @@ export async function openNatsBus(
 }
 
 /**
- * `server` with its scheme, or as a server names others of its cluster. Every server begins with a line, also with TLS.
- * The library leaves the socket of a silent server open (docs/upstream.md).
+ * `server` with its scheme, or as a server names others of its cluster. Every server begins
+ * with a line, also with TLS. The library leaves the socket of a silent server open
+ * (docs/upstream.md).
  */
 async function isAwake(server: string): Promise<boolean> {
   const { hostname, port } = new URL(server.includes("://") ? server : `nats://${server}`);
@@ -322,8 +325,8 @@ class NatsBus implements Bus {
   }
 
   /**
-   * A request has the time for its answer behind the subject; the answer begins with a byte that says whether there is
-   * one.
+   * A request has the time for its answer behind the subject; the answer begins with a byte
+   * that says whether there is one.
    */
   private receive(message: Msg): void {
     const end = message.data.indexOf(endOfHead);
@@ -424,7 +427,8 @@ class NatsBus implements Bus {
         ? "unanswered"
         : new Uint8Array(answer.data.subarray(1));
     } catch (error) {
-      // No answer in time, the connection broke, or the process has gone: the caller treats them alike.
+      // No answer in time, the connection broke, or the process has gone: the caller treats
+      // them alike.
       if (isGone(error)) this.peers.forget(peer);
       return "unanswered";
     }

@@ -1,15 +1,19 @@
 /**
- * Which subjects the other processes on a bus have subscribed to. A live session has two subjects; if the server of the
- * bus knew each, one would cost 6 KB here and 1 KB there, and each message for a recipient without a session a round
- * trip. So a process has one subscription at the server, and processes announce their subjects to each other:
- * - What changes within a short time is one message to all, with a number. The first change of a while goes at once. What
- *   only ends waits for what begins, or for a second: until then a message for it finds no handler.
- * - A subscription is ready when every process that is known has confirmed the message that announces it.
- * - Every process says now and then how many subjects it has, with a checksum. Who knows others, or misses a number,
- *   asks for all of them, so that whatever was lost is known again some seconds later.
- * - A process that confirms nothing is forgotten until it says hello again. It then learns that it missed messages.
- * Subjects are numbers of 53 bits (`subjectNumber`). If two subjects share a number, a process without a handler drops the
- * message.
+ * Which subjects the other processes on a bus have subscribed to. A live session has two
+ * subjects; if the server of the bus knew each, one would cost 6 KB here and 1 KB there,
+ * and each message for a recipient without a session a round trip. So a process has one
+ * subscription at the server, and processes announce their subjects to each other:
+ * - What changes within a short time is one message to all, with a number. The first change
+ *   of a while goes at once. What only ends waits for what begins, or for a second: until
+ *   then a message for it finds no handler.
+ * - A subscription is ready when every process that is known has confirmed the message that
+ *   announces it.
+ * - Every process says now and then how many subjects it has, with a checksum. Who knows
+ *   others, or misses a number, asks for all of them, so that whatever was lost is known
+ *   again some seconds later.
+ * - A process that confirms nothing is forgotten until it says hello again. It then learns
+ *   that it missed messages. Subjects are numbers of 53 bits (`subjectNumber`). If two
+ *   subjects share a number, a process without a handler drops the message.
  */
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { busReadyMsMax } from "../../storage/bus.ts";
@@ -17,8 +21,8 @@ import { busReadyMsMax } from "../../storage/bus.ts";
 /** What processes announce to each other. `from` is the sender. */
 export type PeerMessage =
   /**
-   * `greets`: it was not connected before, and wants to know what the receiver has. `lost`: what it published until now
-   * may not have arrived.
+   * `greets`: it was not connected before, and wants to know what the receiver has. `lost`:
+   * what it published until now may not have arrived.
    */
   | {
       readonly type: "hello";
@@ -51,14 +55,20 @@ export type PeerMessage =
   | { readonly type: "heard"; readonly from: string; readonly seq: number };
 
 type PeerLink = {
-  /** `to`: one process, or all others. `false` without a connection: the next greeting then says everything. */
+  /**
+   * `to`: one process, or all others. `false` without a connection: the next greeting then
+   * says everything.
+   */
   readonly send: (to: string | "all", message: PeerMessage) => boolean;
   /** Messages for this process may have been lost. */
   readonly onMissed: () => void;
 };
 
 type PeerTimes = {
-  /** Between two messages about changes: each costs every other process some 100 µs, whatever it says. */
+  /**
+   * Between two messages about changes: each costs every other process some 100 µs,
+   * whatever it says.
+   */
   readonly batchMs: number;
   /** How much longer what only ends may wait. */
   readonly endsMs: number;
@@ -284,7 +294,10 @@ export class Peers {
     return { changed: new Set(), dueMs, announced: promise, done: resolve };
   }
 
-  /** When the next batch may go, by `performance.now()`: at the end of this turn of the event loop at least. */
+  /**
+   * When the next batch may go, by `performance.now()`: at the end of this turn of the
+   * event loop at least.
+   */
   private nextMs(): number {
     const { batchMs } = this.times;
     const nowMs = performance.now();

@@ -1,6 +1,7 @@
 /**
- * The chain driver and its options: the ledger on a Substrate chain that has the two pallets. It provides nothing
- * else; mailboxes, claims and receipts stay with another store.
+ * The chain driver and its options: the ledger on a Substrate chain that has the two
+ * pallets. It provides nothing else; mailboxes, claims and receipts stay with another
+ * store.
  * Source: docs/decisions.md D74 to D76, rules section 4 ("Finality").
  */
 import { z } from "zod";

@@ -1,8 +1,9 @@
 /**
- * The configured nodes, each with a connection that is kept: when it is lost, it is opened again after a growing pause.
- * Reads go to one of them, the node in use; when none can be used, `session()` throws `unavailable` with the reasons: a
- * chain that can't be asked never counts as an empty one. The last block that two agreed about is the anchor, also after a
- * restart, which every node must have. Of an only endpoint it is its last head.
+ * The configured nodes, each with a connection that is kept: when it is lost, it is opened
+ * again after a growing pause. Reads go to one of them, the node in use; when none can be
+ * used, `session()` throws `unavailable` with the reasons: a chain that can't be asked
+ * never counts as an empty one. The last block that two agreed about is the anchor, also
+ * after a restart, which every node must have. Of an only endpoint it is its last head.
  */
 import { StoreError } from "../../storage/contract.ts";
 import { endpointName } from "./rpc.ts";
@@ -75,7 +76,10 @@ export class Connections {
     this.running = this.run();
   }
 
-  /** At a first start one after the other, until one has decided which chain the store belongs to. */
+  /**
+   * At a first start one after the other, until one has decided which chain the store
+   * belongs to.
+   */
   private async run(): Promise<void> {
     const kept: Promise<void>[] = [];
     const tries: Promise<void>[] = [];
@@ -119,7 +123,10 @@ export class Connections {
     return `no endpoint of the chain can be used: ${reasons.join("; ")}`;
   }
 
-  /** Whether an endpoint was refused for what it is: a mistake in the configuration, not an outage. */
+  /**
+   * Whether an endpoint was refused for what it is: a mistake in the configuration, not an
+   * outage.
+   */
   differs(): boolean {
     return this.current === null && this.nodes.some(({ reason }) => reason?.isMistake === true);
   }
@@ -194,7 +201,10 @@ export class Connections {
     this.events.onHead(head, node === this.current);
   }
 
-  /** Uses the first node that has the anchor, until it is lost, or stands still while another one has a later head. */
+  /**
+   * Uses the first node that has the anchor, until it is lost, or stands still while
+   * another one has a later head.
+   */
   private choose(): void {
     const { current, options } = this;
     const standsAt =

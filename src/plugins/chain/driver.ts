@@ -1,6 +1,6 @@
 /**
- * Composes the chain store: the endpoints, reading, submissions and their outbox. Loaded only when a configuration names
- * it, because the chain library loads slowly.
+ * Composes the chain store: the endpoints, reading, submissions and their outbox. Loaded
+ * only when a configuration names it, because the chain library loads slowly.
  */
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
@@ -32,7 +32,10 @@ import { Submissions } from "./submissions.ts";
 const mebibyte = 1024 * 1024;
 /** Whose metadata is kept; blocks of more than two at a time are rare. */
 const runtimesMax = 8;
-/** The age of the final head at which the store is not ready: far above what finality needs, about three blocks. */
+/**
+ * The age of the final head at which the store is not ready: far above what finality needs,
+ * about three blocks.
+ */
 const headAgeMsMax = 300_000;
 
 export async function openChain(
@@ -107,7 +110,10 @@ type LedgerParts = Omit<Common, "settings"> & {
 export type OpenLedger = {
   readonly endpoints: Endpoints;
   readonly ledger: Ledger;
-  /** Whether the outbox knew its chain before: then another chain is an outage, not a mistake of a first start. */
+  /**
+   * Whether the outbox knew its chain before: then another chain is an outage, not a
+   * mistake of a first start.
+   */
   readonly isKnown: boolean;
   readonly close: () => Promise<void>;
 };
@@ -124,7 +130,8 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
   if (isNewOperator(outbox, key.address)) void keepFact("operator", key.address);
   const common: Common = { ...parts, settings: options };
   const report = reporter(parts);
-  // At most once a block time: after a restart, a node behind the last finalized block must not be trusted.
+  // At most once a block time: after a restart, a node behind the last finalized block must
+  // not be trusted.
   let anchorMs = Number.NEGATIVE_INFINITY;
   const keepAnchor = ({ anchor }: Endpoints) => {
     if (anchor === null || host.elapsedMs() - anchorMs < heartbeatMs(options)) return;
@@ -186,7 +193,10 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
   };
 }
 
-/** Refuses another operator account while calls are pending: signed again by it, they would fail. */
+/**
+ * Refuses another operator account while calls are pending: signed again by it, they would
+ * fail.
+ */
 function isNewOperator(outbox: ChainOutbox, address: string): boolean {
   const previous = outbox.fact("operator");
   if (previous === address) return false;
@@ -199,7 +209,10 @@ function isNewOperator(outbox: ChainOutbox, address: string): boolean {
   );
 }
 
-/** One line for each runtime that lacks something, and one when the operator's balance is used up. */
+/**
+ * One line for each runtime that lacks something, and one when the operator's balance is
+ * used up.
+ */
 function reporter({ log, key }: Pick<LedgerParts, "log" | "key">): (head: ChainHead) => void {
   let [isLow, reported] = [false, ""];
   return ({ free, metadata }) => {
@@ -213,16 +226,20 @@ function reporter({ log, key }: Pick<LedgerParts, "log" | "key">): (head: ChainH
 }
 
 /**
- * Waits for the first connection. At a first start an endpoint that is reached and has another chain is a mistake of
- * the configuration and ends it. Later it is an outage, because the outbox knows its chain: that is waited for while
- * the rest runs, as is a chain that does not answer.
+ * Waits for the first connection. At a first start an endpoint that is reached and has
+ * another chain is a mistake of the configuration and ends it. Later it is an outage,
+ * because the outbox knows its chain: that is waited for while the rest runs, as is a chain
+ * that does not answer.
  */
 async function firstContact({ endpoints, isKnown }: OpenLedger, waitMs: number): Promise<void> {
   await withDeadline(endpoints.tried(), waitMs);
   if (!isKnown && endpoints.differs()) throw new StoreError("unavailable", endpoints.outage());
 }
 
-/** The file holds one line: a seed of 32 bytes in hex, or a secret phrase with or without derivations. */
+/**
+ * The file holds one line: a seed of 32 bytes in hex, or a secret phrase with or without
+ * derivations.
+ */
 export async function readOperatorKey({
   operator_key_file: path,
   operator_key_type: type,

@@ -1,7 +1,8 @@
 /**
- * What the driver asks of the configured nodes. Calls go to all. Which nodes are trusted: with two endpoints or more, a
- * call ends only by a block that a second one has finalized too, with the same state (`confirm`); and a block is read by
- * the runtime that a second one gives it too.
+ * What the driver asks of the configured nodes. Calls go to all. Which nodes are trusted:
+ * with two endpoints or more, a call ends only by a block that a second one has finalized
+ * too, with the same state (`confirm`); and a block is read by the runtime that a second
+ * one gives it too.
  * Source: docs/chain.md "A Directory on a chain", D76.
  */
 import { BoundedMap } from "../../core/std/bounded.ts";
@@ -21,7 +22,10 @@ import {
   Unusable,
 } from "./session.ts";
 
-/** How long calls wait for the confirmation of a second endpoint when none can be asked: once for all of them. */
+/**
+ * How long calls wait for the confirmation of a second endpoint when none can be asked:
+ * once for all of them.
+ */
 const aloneMsMax = 600_000;
 /** A second endpoint further behind than this confirms nothing. */
 const behindMax = { blocks: 16n, ms: 120_000 } as const;
@@ -54,7 +58,10 @@ export class Endpoints extends Connections {
   private confirming: Confirming | null = null;
   private readonly lastBlocks = new BoundedMap<string, Promise<SignedBlock | null>>(lastBlocksMax);
 
-  /** To every node, so that none can keep it from the chain. What one takes, no other refuses or delays. */
+  /**
+   * To every node, so that none can keep it from the chain. What one takes, no other
+   * refuses or delays.
+   */
   async submit(extrinsic: Uint8Array): Promise<PoolVerdict> {
     const asked = this.open().map((session) => session.submit(extrinsic));
     const taken = asked.map(async (answer) =>
@@ -88,8 +95,9 @@ export class Endpoints extends Connections {
   }
 
   /**
-   * The answer of the endpoint in use, or the first one of another; `null` when none has one. What the endpoint in use can't
-   * answer is thrown only when no other has an answer: not knowing is not absence.
+   * The answer of the endpoint in use, or the first one of another; `null` when none has
+   * one. What the endpoint in use can't answer is thrown only when no other has an answer:
+   * not knowing is not absence.
    */
   private async anywhere<T>(ask: Asking<T>): Promise<AnswerOfNode<T> | null> {
     const session = this.session();
@@ -106,8 +114,8 @@ export class Endpoints extends Connections {
   }
 
   /**
-   * A block of any endpoint that has its body, which its header proves; `null` when none has it any more. The last ones
-   * are remembered: those who read a new block share it.
+   * A block of any endpoint that has its body, which its header proves; `null` when none
+   * has it any more. The last ones are remembered: those who read a new block share it.
    */
   async block(hash: string): Promise<SignedBlock | null> {
     const known = this.lastBlocks.get(hash);
@@ -119,14 +127,18 @@ export class Endpoints extends Connections {
     return asked;
   }
 
-  /** The runtime in force after a block, of any endpoint that has its state; `null` when none has it any more. */
+  /**
+   * The runtime in force after a block, of any endpoint that has its state; `null` when
+   * none has it any more.
+   */
   async runtimeAfter(hash: string): Promise<RuntimeMetadata | null> {
     return answerOrNull(await this.anywhere((session) => session.metadataAt(hash)));
   }
 
   /**
-   * The same, where no other endpoint contradicts it: by another runtime a block holds no call that can be read. The name that
-   * the headers lead to needs no second endpoint. Throws `Disputed`.
+   * The same, where no other endpoint contradicts it: by another runtime a block holds no
+   * call that can be read. The name that the headers lead to needs no second endpoint.
+   * Throws `Disputed`.
    */
   async agreedRuntime(hash: string, expected: string | null): Promise<RuntimeMetadata | null> {
     const found = await this.anywhere((session) => session.metadataAt(hash));
@@ -146,7 +158,10 @@ export class Endpoints extends Connections {
     throw new Disputed("unavailable", "two endpoints disagree about the runtime of a block");
   }
 
-  /** Whether no other endpoint has another block at a number. Where none can be asked, the head will show it. */
+  /**
+   * Whether no other endpoint has another block at a number. Where none can be asked, the
+   * head will show it.
+   */
   async isAgreed(number: bigint, hash: string): Promise<boolean> {
     const { agreed, isAlone } = await this.agreement(this.current, true, {
       about: `block ${number}; no later one is read for key proofs`,
@@ -160,7 +175,10 @@ export class Endpoints extends Connections {
     return found === null ? null : this.block(found.answer);
   }
 
-  /** How many of the endpoints that answer have this block at its number, and how many another one. */
+  /**
+   * How many of the endpoints that answer have this block at its number, and how many
+   * another one.
+   */
   async votes({ number, hash }: Pick<Block, "number" | "hash">): Promise<[number, number]> {
     const asked = this.open().map((session) => session.hashAt(number).catch(() => null));
     const found = (await Promise.all(asked)).filter((one) => one !== null);
@@ -169,9 +187,10 @@ export class Endpoints extends Connections {
   }
 
   /**
-   * The head by which calls may end: `head` itself, or the newest before it that a second endpoint has finalized as
-   * well and whose state gives the operator the same account; `null` when there is none for now. Once for all who ask
-   * about one head; an older head or none is looked for again.
+   * The head by which calls may end: `head` itself, or the newest before it that a second
+   * endpoint has finalized as well and whose state gives the operator the same account;
+   * `null` when there is none for now. Once for all who ask about one head; an older head
+   * or none is looked for again.
    */
   confirm(session: OpenSession, head: ChainHead): Promise<ChainHead | null> {
     const { confirming } = this;
@@ -193,7 +212,8 @@ export class Endpoints extends Connections {
       const common =
         number < head.number ? await session.headAt(await session.hashAt(number)) : head;
       const hash = await other.hashAt(common.number);
-      // The state that was read of `common` is compared, not what a second request would answer now.
+      // The state that was read of `common` is compared, not what a second request would
+      // answer now.
       if (common.hash !== hash || !haveSameFacts(common, await other.headAt(hash)))
         return "differs";
       return common;
@@ -207,8 +227,9 @@ export class Endpoints extends Connections {
   }
 
   /**
-   * The operator's nonce to sign by: of the last head that was agreed about. Before the first one it is the lowest that an
-   * endpoint claims: a nonce that was used costs a signature, and one that is too high would wait for all below it.
+   * The operator's nonce to sign by: of the last head that was agreed about. Before the
+   * first one it is the lowest that an endpoint claims: a nonce that was used costs a
+   * signature, and one that is too high would wait for all below it.
    */
   nonce(): number {
     const { head } = this.session();
@@ -223,9 +244,10 @@ export class Endpoints extends Connections {
   }
 
   /**
-   * Values at a block that a second endpoint has too: a single one must not decide what lasts. `about`: whose they are, for
-   * the log. Throws `StateGone` when one of the two has discarded the state, `Disputed` when the others have other values,
-   * `unavailable` while none answers.
+   * Values at a block that a second endpoint has too: a single one must not decide what
+   * lasts. `about`: whose they are, for the log. Throws `StateGone` when one of the two has
+   * discarded the state, `Disputed` when the others have other values, `unavailable` while
+   * none answers.
    */
   async values(
     keys: readonly Uint8Array[],
@@ -248,8 +270,9 @@ export class Endpoints extends Connections {
   }
 
   /**
-   * Asks the other endpoints until one agrees, and answers what it agrees to: `own`, or less. `silent`: it can't be asked,
-   * or stands still. When every other one contradicts the endpoint `current`, which said it, its connection ends.
+   * Asks the other endpoints until one agrees, and answers what it agrees to: `own`, or
+   * less. `silent`: it can't be asked, or stands still. When every other one contradicts
+   * the endpoint `current`, which said it, its connection ends.
    */
   private async agreement<T>(
     current: ChainNode | null,

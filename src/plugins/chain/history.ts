@@ -72,7 +72,10 @@ export class History {
   place: BlockPlace;
   /** What the place is when the blocks that are being read are committed. */
   private draft: BlockPlace;
-  /** Runtimes that were met, with a block after which each is in force; those in the outbox are not looked at again. */
+  /**
+   * Runtimes that were met, with a block after which each is in force; those in the outbox
+   * are not looked at again.
+   */
   private readonly met = new Map<string, { metadata: RuntimeMetadata; hash: string }>();
   private readonly looked = new Set<string>();
 
@@ -90,7 +93,10 @@ export class History {
 
   // ------------------------------------------------------------------------------------------------- runtimes
 
-  /** Before blocks are read: what was found for blocks that were not committed counts for nothing. */
+  /**
+   * Before blocks are read: what was found for blocks that were not committed counts for
+   * nothing.
+   */
   begin(): void {
     this.draft = this.place;
   }

@@ -1,10 +1,12 @@
 /**
- * What the program assumes about a chain. First the items of storage that it reads, with the calls of
- * `core/ledger/calls.ts`: the start-up check compares a chain's metadata with both. Then how a call becomes an
- * extrinsic, signed by the operator (version 4) or with its own proof (version 5, without a signature), and what the
- * extrinsics of a block carry. The chain library has what each transaction extension adds; one that it does not know
+ * What the program assumes about a chain. First the items of storage that it reads, with
+ * the calls of `core/ledger/calls.ts`: the start-up check compares a chain's metadata with
+ * both. Then how a call becomes an extrinsic, signed by the operator (version 4) or with
+ * its own proof (version 5, without a signature), and what the extrinsics of a block carry.
+ * The chain library has what each transaction extension adds; one that it does not know
  * must add nothing.
- * Source: docs/ledger.md 1.1 to 1.9, rules section 1, checked against the reference runtime.
+ * Source: docs/ledger.md 1.1 to 1.9, rules section 1, checked against the reference
+ * runtime.
  */
 import { Struct, TypeRegistry } from "@polkadot/types";
 import { allExtensions, expandExtensionTypes } from "@polkadot/types/extrinsic/signedExtensions";
@@ -36,9 +38,15 @@ type StorageItem = {
   readonly value: string | null;
   /** Every map of ours is keyed by a byte string under `Blake2_128Concat`. */
   readonly isPlain?: true;
-  /** What a chain without it lacks. It is used nevertheless: the log names this, and an absent map has no entry. */
+  /**
+   * What a chain without it lacks. It is used nevertheless: the log names this, and an
+   * absent map has no entry.
+   */
   readonly lack?: string;
-  /** A chain of the family has something of another kind under this name: then it counts as absent. */
+  /**
+   * A chain of the family has something of another kind under this name: then it counts as
+   * absent.
+   */
   readonly mayDiffer?: true;
 };
 
@@ -79,7 +87,10 @@ export const items = {
   },
   /** How often a DID was deleted. */
   Lives: { pallet, value: u32.shape, lack: "a count of how often a DID was deleted" },
-  /** The block at which the allowance of a DID for calls with a proof is whole again; only checked to be there. */
+  /**
+   * The block at which the allowance of a DID for calls with a proof is whole again; only
+   * checked to be there.
+   */
   ProofAllowances: { pallet, value: u32.shape, lack: "a limit of calls with a proof for each DID" },
   /** The component calls of a self-certifying DID before the next whole document. */
   ComponentCallsLeft: {
@@ -129,7 +140,8 @@ export const boundConstants: Readonly<Record<LedgerBoundName, string>> = {
 };
 
 /**
- * A pallet of a chain's metadata: shapes by the names of items, calls and constants by their names, names of errors.
+ * A pallet of a chain's metadata: shapes by the names of items, calls and constants by
+ * their names, names of errors.
  */
 export type PalletShape = {
   readonly calls: ReadonlyMap<string, { readonly indices: Uint8Array; readonly shape: string }>;
@@ -279,22 +291,31 @@ function generalExtrinsic(call: Uint8Array, era: Era, frame: Frame): Uint8Array 
 /** The hash that a node gives an extrinsic. */
 export const extrinsicHash = (extrinsic: Uint8Array): string => encodeHex0x(blake2b256(extrinsic));
 
-/** A call in a block, and the account that signed it with its nonce; `null` for a call with its own proof. */
+/**
+ * A call in a block, and the account that signed it with its nonce; `null` for a call with
+ * its own proof.
+ */
 export type Carried = {
   readonly call: Uint8Array;
   readonly submitter: Uint8Array | null;
   readonly nonce: number;
 };
-/** Bytes of the length before an extrinsic, by the two lowest bits; the fourth form is for more than a gigabyte. */
+/**
+ * Bytes of the length before an extrinsic, by the two lowest bits; the fourth form is for
+ * more than a gigabyte.
+ */
 const lengthBytes = [1, 2, 4];
-/** By the kinds of `sp_runtime::MultiSignature`: Ed25519, sr25519, ECDSA, and ECDSA with an address of Ethereum. */
+/**
+ * By the kinds of `sp_runtime::MultiSignature`: Ed25519, sr25519, ECDSA, and ECDSA with an
+ * address of Ethereum.
+ */
 const signatureBytes = [64, 64, 65, 65];
 /** Version, kind of address, account, kind of key. */
 const signedHeadBytes = 35;
 
 /**
- * What an extrinsic has before its extensions, in every runtime; `null` when it is of the block's author, or of no
- * known form.
+ * What an extrinsic has before its extensions, in every runtime; `null` when it is of the
+ * block's author, or of no known form.
  */
 export function headOf(
   extrinsic: Uint8Array,
@@ -310,8 +331,9 @@ export function headOf(
 }
 
 /**
- * The bytes that an extension has in an extrinsic, for those of the reference runtime: a block has as many extrinsics
- * of strangers as they pay for, and the library builds an object for each.
+ * The bytes that an extension has in an extrinsic, for those of the reference runtime: a
+ * block has as many extrinsics of strangers as they pay for, and the library builds an
+ * object for each.
  */
 const explicitKinds: Readonly<Record<string, "era" | "compact" | "byte">> = {
   CheckEra: "era",
@@ -326,7 +348,10 @@ const isPlain = (name: string): boolean =>
   Object.hasOwn(explicitKinds, name) ||
   Object.keys(allExtensions[name]?.extrinsic ?? {}).length === 0;
 
-/** Where the call begins behind its extensions, and the nonce among them; throws when they can't be read. */
+/**
+ * Where the call begins behind its extensions, and the nonce among them; throws when they
+ * can't be read.
+ */
 function afterExtensions(
   rest: Uint8Array,
   frame: Frame,
@@ -359,7 +384,10 @@ export function isOurs(call: Uint8Array, { callIndices }: Frame): boolean {
   return false;
 }
 
-/** `null` also when its extensions can't be read: an extrinsic of a stranger must not hide the others of its block. */
+/**
+ * `null` also when its extensions can't be read: an extrinsic of a stranger must not hide
+ * the others of its block.
+ */
 export function carriedBy(extrinsic: Uint8Array, frame: Frame): Carried | null {
   const head = headOf(extrinsic);
   if (head === null) return null;
@@ -373,8 +401,8 @@ export function carriedBy(extrinsic: Uint8Array, frame: Frame): Carried | null {
 }
 
 /**
- * How blocks show a call, in whatever extrinsic: a proof that others submit has the same effect, and of those that an
- * account signs for one nonce only one enters.
+ * How blocks show a call, in whatever extrinsic: a proof that others submit has the same
+ * effect, and of those that an account signs for one nonce only one enters.
  */
 export const fingerprintOf = ({ call, submitter, nonce }: Carried): string =>
   submitter === null

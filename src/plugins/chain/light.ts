@@ -1,14 +1,17 @@
 /**
- * A light client of the chain (smoldot) with the interface of a connection, so that the driver asks it like a node. It
- * checks finality from the specification's first block on, and every value against the state root of its block; so an
- * operator trusts no node, only the file. It lives as long as the ledger: a new connection need not catch up again.
+ * A light client of the chain (smoldot) with the interface of a connection, so that the
+ * driver asks it like a node. It checks finality from the specification's first block on,
+ * and every value against the state root of its block; so an operator trusts no node, only
+ * the file. It lives as long as the ledger: a new connection need not catch up again.
  *
- * Two answers that it can't give are composed here: `state_queryStorageAt` from single proven values, and the hash of a
- * block number from the parents of the finalized head. Its answer to an extrinsic only means that it passed it on; the
- * blocks show whether one includes it.
+ * Two answers that it can't give are composed here: `state_queryStorageAt` from single
+ * proven values, and the hash of a block number from the parents of the finalized head. Its
+ * answer to an extrinsic only means that it passed it on; the blocks show whether one
+ * includes it.
  *
- * Law: a question that no peer answers is asked again and then fails, which ends the connection. Only data that peers
- * may have discarded (older than `statesKept` blocks) is refused as gone.
+ * Law: a question that no peer answers is asked again and then fails, which ends the
+ * connection. Only data that peers may have discarded (older than `statesKept` blocks) is
+ * refused as gone.
  */
 import { readFileSync, statSync } from "node:fs";
 import { resolve } from "node:path";
@@ -58,7 +61,10 @@ export type LightClients = {
   readonly close: () => Promise<void>;
 };
 
-/** Throws `unavailable` when the file of an endpoint is not a specification that a light client can start from. */
+/**
+ * Throws `unavailable` when the file of an endpoint is not a specification that a light
+ * client can start from.
+ */
 export function openLightClients(
   { endpoints }: Pick<ChainOptions, "endpoints">,
   parts: Pick<LightParts, "host" | "log"> & Partial<LightParts>,
@@ -251,7 +257,10 @@ class LightClient {
     return number;
   }
 
-  /** The finalized block at a number, by way of the parents of one that is known; `null` when there is none yet. */
+  /**
+   * The finalized block at a number, by way of the parents of one that is known; `null`
+   * when there is none yet.
+   */
   private async hashAt(number: bigint): Promise<string | null> {
     const head = await this.finalized();
     if (number > head.number) return null;

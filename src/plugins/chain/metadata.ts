@@ -1,7 +1,7 @@
 /**
- * The runtime metadata of a chain at one version: the items that it has, the indices of our calls, its bounds, its
- * errors; and the keys of its storage. A chain that differs from `layouts.ts` is refused with a list of every
- * difference.
+ * The runtime metadata of a chain at one version: the items that it has, the indices of our
+ * calls, its bounds, its errors; and the keys of its storage. A chain that differs from
+ * `layouts.ts` is refused with a list of every difference.
  * Source: docs/ledger.md 1.1, 1.7, 1.9, 1.10.
  */
 import { Metadata, type PortableRegistry, TypeRegistry } from "@polkadot/types";
@@ -118,7 +118,10 @@ function shapeOfPallet(
 const mapShape = (hashers: string, key: string, value: string): string =>
   `${hashers} ${key} => ${value}`;
 
-/** An extension without an entry in our table must add nothing, neither to the extrinsic nor to what is signed. */
+/**
+ * An extension without an entry in our table must add nothing, neither to the extrinsic nor
+ * to what is signed.
+ */
 function extensionDifferences(lookup: PortableRegistry, metadata: Metadata): string[] {
   // The library loses the second type when it turns a version into the latest.
   const { extrinsic } = metadata.version === 14 ? metadata.asV14 : metadata.asV15;
@@ -175,7 +178,10 @@ function readCalls(chain: layouts.ChainShape, differences: string[]): CallIndice
   return indices;
 }
 
-/** Bounds may be smaller than the program's, not larger: it could not read what such a chain holds. */
+/**
+ * Bounds may be smaller than the program's, not larger: it could not read what such a chain
+ * holds.
+ */
 function readBounds(own: layouts.PalletShape, differences: string[]): LedgerBounds {
   const entries = (Object.entries(layouts.boundConstants) as [LedgerBoundName, string][]).map(
     ([bound, name]) => {
@@ -206,8 +212,8 @@ function blockTimeOf(chain: layouts.ChainShape): number {
 // ------------------------------------------------------------------------------------------------- shapes of types
 
 /**
- * A type of the metadata as a text like `Codec.shape`: names of fields do not show, names and order of variants do.
- * Bounded vectors and account ids read as what they wrap.
+ * A type of the metadata as a text like `Codec.shape`: names of fields do not show, names
+ * and order of variants do. Bounded vectors and account ids read as what they wrap.
  */
 function shapeOf(lookup: PortableRegistry, id: SiLookupTypeId, depth = 0): string {
   if (depth > 16) return "…";
@@ -243,12 +249,16 @@ const prefixes = new Map(
   ]),
 );
 /**
- * The key of an item that is not a map, and what the keys of a map begin with: twox128 of the pallet's and its name.
+ * The key of an item that is not a map, and what the keys of a map begin with: twox128 of
+ * the pallet's and its name.
  */
 export const prefixOf = (name: layouts.StorageItemName): Uint8Array =>
   prefixes.get(name) as Uint8Array;
 
-/** `Blake2_128Concat`: the prefix, the hash of the encoded key, the encoded key (docs/ledger.md 1.9). */
+/**
+ * `Blake2_128Concat`: the prefix, the hash of the encoded key, the encoded key
+ * (docs/ledger.md 1.9).
+ */
 const hashed = (key: Uint8Array): Uint8Array => concatBytes(blake2b128(key), key);
 
 export const accountKey = (id: Uint8Array): Uint8Array =>
@@ -263,7 +273,10 @@ export function entryKeys(maps: readonly layouts.StorageItemName[], key: string)
 export const entryKey = (map: layouts.StorageItemName, key: string): Uint8Array =>
   entryKeys([map], key)[0] as Uint8Array;
 
-/** An unsigned number; absent is 0. Too few bytes are an invalid answer of the node, not a bug of this program. */
+/**
+ * An unsigned number; absent is 0. Too few bytes are an invalid answer of the node, not a
+ * bug of this program.
+ */
 export function decodeUnsigned(bytes: Uint8Array | null | undefined): bigint {
   if (bytes == null) return 0n;
   if (bytes.length === 0)

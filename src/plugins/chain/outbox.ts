@@ -1,14 +1,16 @@
 /**
- * The pending calls on disk: a call is here before its submission is answered and until its end is written, so that a
- * restart neither loses it nor submits it twice. Ends are kept for a time and up to a number; the oldest go first.
+ * The pending calls on disk: a call is here before its submission is answered and until its
+ * end is written, so that a restart neither loses it nor submits it twice. Ends are kept
+ * for a time and up to a number; the oldest go first.
  *
  *   genesis        the chain that this outbox belongs to
  *   operator       the account whose key signed last
- *   anchor         the last finalized block that two endpoints agreed about, with its time (JSON)
- *   q/<sequence>   a pending call and the extrinsic signed for it (JSON)
- *   s/<tx hash>    submission, as the embedded ledger keeps it     t/<number>  ends in order
- *   ends           how many there were (JSON)
- *   k/<did>        key proof (`proofs.ts`), and `proofs`, `c/` and `v/`: which blocks they are of (`history.ts`)
+ *   anchor         the last finalized block that two endpoints agreed about, with its time
+ *   (JSON) q/<sequence>   a pending call and the extrinsic signed for it (JSON)
+ *   s/<tx hash>    submission, as the embedded ledger keeps it     t/<number>  ends in
+ *   order ends           how many there were (JSON)
+ *   k/<did>        key proof (`proofs.ts`), and `proofs`, `c/` and `v/`: which blocks they
+ *   are of (`history.ts`)
  */
 import { encodeHex0x } from "../../core/codec/bytes.ts";
 import { decodeLedgerCall, encodeLedgerCall, type LedgerCall } from "../../core/ledger/calls.ts";

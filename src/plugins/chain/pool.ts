@@ -39,8 +39,8 @@ import { type Fault, fault } from "../../core/fault.ts";
 import type { Submission } from "../../storage/contract.ts";
 
 /**
- * An extrinsic that was signed for a call. Blocks after `birth` up to, not including, `death` may hold it, or a former
- * one with the same fingerprint.
+ * An extrinsic that was signed for a call. Blocks after `birth` up to, not including,
+ * `death` may hold it, or a former one with the same fingerprint.
  */
 export type Signed = {
   readonly extrinsic: Uint8Array;
@@ -60,7 +60,10 @@ export type Entry = {
   /** Its own, or the one that it is being signed for; `null` for a call with its own proof. */
   nonce: number | null;
   state: "storing" | "waiting" | "sending" | "signing" | "inspected" | "unsure" | "ended";
-  /** Grows with each change of the state: an answer to an earlier attempt to send changes nothing. */
+  /**
+   * Grows with each change of the state: an answer to an earlier attempt to send changes
+   * nothing.
+   */
   attempt: number;
   /** When the node of this connection last answered about it; `null`: it is due. */
   sentAtMs: number | null;
@@ -73,7 +76,10 @@ export type Entry = {
 };
 
 export type End = Pick<Submission, "state" | "reason" | "block">;
-/** What a node answered to an extrinsic; `silence`: no answer, or one that leaves open whether it was accepted. */
+/**
+ * What a node answered to an extrinsic; `silence`: no answer, or one that leaves open
+ * whether it was accepted.
+ */
 export type Verdict = "taken" | "nonce-used" | "silence" | "full" | "banned" | "invalid";
 /** The finalized head. */
 type PoolHead = {
@@ -96,7 +102,8 @@ export type PoolAction<E extends Entry = Entry> =
   | Send<E>
   | { readonly do: "sign"; readonly entry: E; readonly nonce: number | null }
   /**
-   * Look at the head's state: its life is over, its nonce was used and no block shows it, or a node calls it invalid.
+   * Look at the head's state: its life is over, its nonce was used and no block shows it,
+   * or a node calls it invalid.
    */
   | { readonly do: "inspect"; readonly entry: E }
   | { readonly do: "end"; readonly entry: E; readonly end: End };
@@ -253,7 +260,8 @@ export class SubmissionPool<E extends Entry = Entry> {
     entry.sentAtMs = atMs;
     if (verdict === "taken" || verdict === "silence") entry.isOut = true;
     if (verdict === "invalid" || verdict === "banned" || verdict === "full") {
-      // A node that had it has dropped it: its chance ended, and the next one begins when a node has it again.
+      // A node that had it has dropped it: its chance ended, and the next one begins when a
+      // node has it again.
       entry.isOut = false;
       entry.eligibleSince = null;
     }
@@ -289,7 +297,10 @@ export class SubmissionPool<E extends Entry = Entry> {
 
   // ----------------------------------------------------------------------------------------------- following
 
-  /** A request about it had no result: it stays as it was. Whether its state was to be looked at. */
+  /**
+   * A request about it had no result: it stays as it was. Whether its state was to be
+   * looked at.
+   */
   unchanged(entry: E): boolean {
     const isInspected = entry.state === "inspected";
     if (isInspected || entry.state === "signing") this.move(entry, "waiting");
@@ -314,11 +325,12 @@ export class SubmissionPool<E extends Entry = Entry> {
   }
 
   /**
-   * Every finalized block up to the head was scanned, or no node could show it. Calls in them have ended before; calls
-   * that can't enter any more are looked for in the state.
+   * Every finalized block up to the head was scanned, or no node could show it. Calls in
+   * them have ended before; calls that can't enter any more are looked for in the state.
    */
   scanned(head: PoolHead): PoolAction<E>[] {
-    // Over a leap, a node that stood still gave nothing its chance. The next block is none, however short the life.
+    // Over a leap, a node that stood still gave nothing its chance. The next block is none,
+    // however short the life.
     const leapMin = BigInt(Math.max(2, this.limits.lifetimeBlocks >> 2));
     if (this.head !== null && head.number - this.head.number >= leapMin)
       for (const entry of this.entries.values()) entry.eligibleSince = null;
@@ -343,14 +355,17 @@ export class SubmissionPool<E extends Entry = Entry> {
     return isTooLate(entry.signed, head) ? this.inspect(entry) : [];
   }
 
-  /** Its extrinsic can't enter any more. A call that had its chance ends, any other is signed again. */
+  /**
+   * Its extrinsic can't enter any more. A call that had its chance ends, any other is
+   * signed again.
+   */
   private onAbsent(entry: E): PoolAction<E>[] {
     const { head } = this;
     if (head === null || !isTooLate(entry.signed, head)) return [];
     const chance = entry.eligibleSince === null ? 0n : head.number - entry.eligibleSince;
     const wasUsed = isUsed(entry.nonce, head);
-    // The era of a call with its own proof is not signed: its bytes are valid again a life later, so only the state
-    // ends it.
+    // The era of a call with its own proof is not signed: its bytes are valid again a life
+    // later, so only the state ends it.
     const hadChance = chance >= BigInt(this.limits.lifetimeBlocks >> 1) && head.isWitnessed;
     if (entry.nonce !== null && !wasUsed && hadChance) return [{ do: "end", entry, end: lifeOver }];
     entry.isOut = false;

@@ -70,7 +70,10 @@ const batchMax = 8;
 /** Further behind than this, an answer does not wait. */
 const waitBlocksMax = 16n;
 const readsMax = 8;
-/** Registrations of one DID, each signed by its key, among which the record decides; of more, the oldest. */
+/**
+ * Registrations of one DID, each signed by its key, among which the record decides; of
+ * more, the oldest.
+ */
 const alternativesMax = 8;
 const keptCodec = vector(byteVector(keyProofBytesMax), alternativesMax);
 /** How often a gap is tried again. */
@@ -100,8 +103,8 @@ export class KeyProofs {
       if (!isSelfCertifying(did) || !head.proofs.selfCertifying) return null;
       const proof = readKept(this.options.table, did).find((one) => leadsTo(one, account));
       if (proof !== undefined) return encodeKeyProof(proof);
-      // A later block may have changed the proof, and the record. The head is always later where a second endpoint
-      // lags.
+      // A later block may have changed the proof, and the record. The head is always later
+      // where a second endpoint lags.
       if (this.place.number === head.number || isDeepStrictEqual(account, before)) {
         if (this.place.aside[did] === undefined) return null;
         const text = "two endpoints of the chain disagree about this DID's registration";
@@ -169,7 +172,8 @@ export class KeyProofs {
   }
 
   /**
-   * Those about whom the endpoints agree again are read from their blocks on: reading twice changes nothing (law 3).
+   * Those about whom the endpoints agree again are read from their blocks on: reading twice
+   * changes nothing (law 3).
    */
   private async retryAside({ hash }: ChainHead): Promise<void> {
     const settled: Did[] = [];
@@ -183,8 +187,8 @@ export class KeyProofs {
   }
 
   /**
-   * The blocks that follow the place, as far as an endpoint has them; the last one is the head, or no endpoint has
-   * another.
+   * The blocks that follow the place, as far as an endpoint has them; the last one is the
+   * head, or no endpoint has another.
    */
   private async nextBlocks(head: ChainHead): Promise<SignedBlock[]> {
     const first = this.place.number + 1n;
@@ -246,7 +250,10 @@ export class KeyProofs {
     await this.commit(changed, { number: last.number, hash: last.hash });
   }
 
-  /** Law 7: each follows the one before, and the last one is the same as that of the other endpoints. */
+  /**
+   * Law 7: each follows the one before, and the last one is the same as that of the other
+   * endpoints.
+   */
   private async isOnChain(blocks: readonly SignedBlock[], head: ChainHead): Promise<boolean> {
     let { hash } = this.place;
     for (const { header } of blocks) {
@@ -258,7 +265,10 @@ export class KeyProofs {
     return this.options.endpoints.isAgreed(last.number, last.hash);
   }
 
-  /** Either the node in use shows another chain than it did, or what was read before is on another chain. */
+  /**
+   * Either the node in use shows another chain than it did, or what was read before is on
+   * another chain.
+   */
   private async leave(session: OpenSession): Promise<never> {
     const [same, other] = await this.options.endpoints.votes(this.place);
     const text = "its blocks do not lead to its head";
@@ -278,7 +288,10 @@ export class KeyProofs {
     });
   }
 
-  /** By the state of the head, when the registration expires that the chain took; 0 for none, and for a deleted DID. */
+  /**
+   * By the state of the head, when the registration expires that the chain took; 0 for
+   * none, and for a deleted DID.
+   */
   private async expiriesOf(
     calls: readonly BlockCall[],
     { head, number }: { readonly head: ChainHead; readonly number: bigint },
@@ -414,7 +427,8 @@ const holds = (signed: SignedMessage | null): boolean =>
   signed !== null && verifyEd25519(signed.signature, signed.message, signed.publicKey);
 
 /**
- * A whole document follows every earlier one, also behind a gap. Counters of aliases and of control are in no proof.
+ * A whole document follows every earlier one, also behind a gap. Counters of aliases and of
+ * control are in no proof.
  */
 function isNext(call: LedgerCall, proof: KeyProof): boolean {
   const counter = counterOf(call);

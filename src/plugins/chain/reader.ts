@@ -1,7 +1,8 @@
 /**
- * What the driver reads of a chain. Its state at one block: every question is one request to the node, and its answer is
- * cached for as long as that block is the head; bytes become records by the program's own codec, and an unreadable value
- * is `corrupt`, never absent. And its blocks: the calls in them.
+ * What the driver reads of a chain. Its state at one block: every question is one request
+ * to the node, and its answer is cached for as long as that block is the head; bytes become
+ * records by the program's own codec, and an unreadable value is `corrupt`, never absent.
+ * And its blocks: the calls in them.
  */
 import { isDeepStrictEqual } from "node:util";
 import { compactStripLength } from "@polkadot/util";
@@ -52,7 +53,10 @@ export type Facts = {
 
 const memoMax = 10_000;
 
-/** What decides about a DID: its record, then numbers; a map that the chain lacks is never asked for. */
+/**
+ * What decides about a DID: its record, then numbers; a map that the chain lacks is never
+ * asked for.
+ */
 const accountMaps = [
   "Dids",
   "AliasNonces",
@@ -153,8 +157,8 @@ export class ChainReader {
   }
 
   /**
-   * Whether a state shows that a call took effect. A call with a proof raises its counter; a call that the operator signs
-   * shows in the content.
+   * Whether a state shows that a call took effect. A call with a proof raises its counter;
+   * a call that the operator signs shows in the content.
    */
   async showsEffect(
     call: LedgerCall,
@@ -169,7 +173,8 @@ export class ChainReader {
       case "register_with_document_proof_signed":
         return isEqual(record?.rootPubkey, call.pubkey) && isEqual(record?.owner, operator);
       case "set_document_with_proof": {
-        // Of version 1: a later call in the block may have changed the document, and its time stays.
+        // Of version 1: a later call in the block may have changed the document, and its
+        // time stays.
         const stamp = parseProofTimestamp(call.timestamp);
         if (stamp?.version === "v1" && account.documentTimeMs === BigInt(stamp.timestampMs))
           return true;
@@ -279,7 +284,10 @@ async function readFacts(
   };
 }
 
-/** The value is the DID as a byte string. On a chain with other DIDs as well, an alias of theirs is as taken as any. */
+/**
+ * The value is the DID as a byte string. On a chain with other DIDs as well, an alias of
+ * theirs is as taken as any.
+ */
 function holderOf(bytes: Uint8Array | null): Did | null {
   if (bytes === null) return null;
   const text = decodeUtf8(compactStripLength(bytes)[1]);
@@ -304,15 +312,18 @@ function corrupt(what: string): never {
 /** A call of ours in a block, and what surrounds it. */
 type BlockExtrinsic = Carried & { readonly frame: Frame };
 
-/** Whether a block has extrinsics that its author did not make: only for those does its runtime matter. */
+/**
+ * Whether a block has extrinsics that its author did not make: only for those does its
+ * runtime matter.
+ */
 export const hasCalls = ({ extrinsics }: SignedBlock): boolean =>
   extrinsics.some((extrinsic) => headOf(extrinsic) !== null);
 
 const decoded = new WeakMap<SignedBlock, WeakMap<Frame, readonly BlockExtrinsic[]>>();
 
 /**
- * The extrinsics of a block that carry a call which this program may send, by the runtime of the block. Decoded once for
- * all who read the block.
+ * The extrinsics of a block that carry a call which this program may send, by the runtime
+ * of the block. Decoded once for all who read the block.
  */
 export function extrinsicsIn(
   block: SignedBlock,
@@ -336,7 +347,10 @@ export function extrinsicsIn(
 export class FinalizedScan {
   /** Every finalized block up to this one was scanned for pending calls. */
   head: ChainHead | null = null;
-  /** The last block that no node could show any more: calls in it or before it may have been missed. */
+  /**
+   * The last block that no node could show any more: calls in it or before it may have been
+   * missed.
+   */
   missed = -1n;
   /** The first of them. */
   private missedHash: string | null = null;
@@ -360,7 +374,10 @@ export class FinalizedScan {
     return (await session.hashAt(this.head.number)) === this.head.hash;
   }
 
-  /** Scans from `oldest` on, without the blocks that were scanned. After a failure the next call continues. */
+  /**
+   * Scans from `oldest` on, without the blocks that were scanned. After a failure the next
+   * call continues.
+   */
   async upTo(
     session: ChainSession,
     head: ChainHead,

@@ -1,13 +1,14 @@
 /**
- * JSON-RPC over one WebSocket to one node, and what nodes answer, parsed. Every request has a deadline; a node
- * that sends anything else than JSON-RPC loses the connection.
+ * JSON-RPC over one WebSocket to one node, and what nodes answer, parsed. Every request has
+ * a deadline; a node that sends anything else than JSON-RPC loses the connection.
  *
- * Why not a library's connection: `@polkadot/rpc-provider` 16, `polkadot-api` 2.2 and `dedot` 1.3 each raise an
- * uncaught `SyntaxError` on one malformed frame, which ends a server, and put whole addresses and requests into
- * their errors. When one of them parses frames inside a `try`, this file may go.
+ * Why not a library's connection: `@polkadot/rpc-provider` 16, `polkadot-api` 2.2 and
+ * `dedot` 1.3 each raise an uncaught `SyntaxError` on one malformed frame, which ends a
+ * server, and put whole addresses and requests into their errors. When one of them parses
+ * frames inside a `try`, this file may go.
  *
- * Law: nothing that leaves this file holds more of an endpoint than its scheme, host and port, because the
- * rest may be a provider's access key.
+ * Law: nothing that leaves this file holds more of an endpoint than its scheme, host and
+ * port, because the rest may be a provider's access key.
  */
 import { compactFromU8a, compactToU8a } from "@polkadot/util";
 import { z } from "zod";
@@ -84,7 +85,10 @@ type RpcFrame = {
 
 /** To one node, or to the light client. */
 export type RpcConnection = {
-  /** Throws a `NodeRefusal`, or another error when no answer came within `waitMs` or the connection is over. */
+  /**
+   * Throws a `NodeRefusal`, or another error when no answer came within `waitMs` or the
+   * connection is over.
+   */
   readonly ask: (method: string, params: readonly unknown[], waitMs: number) => Promise<unknown>;
   /** Resolves with the reason when the connection is over. */
   readonly over: Promise<string>;
@@ -120,7 +124,10 @@ export class Rpc implements RpcConnection {
     });
   }
 
-  /** Throws when there is no connection within `waitMs`. An aborted `signal` ends the connection at any time. */
+  /**
+   * Throws when there is no connection within `waitMs`. An aborted `signal` ends the
+   * connection at any time.
+   */
   static async open(endpoint: string, { waitMs, signal, host }: OpenOptions): Promise<Rpc> {
     signal.throwIfAborted();
     const rpc = new Rpc(endpoint, host);
@@ -161,7 +168,10 @@ export class Rpc implements RpcConnection {
     }
   }
 
-  /** No caller could catch an exception of this method, and even turning a member into text can throw. */
+  /**
+   * No caller could catch an exception of this method, and even turning a member into text
+   * can throw.
+   */
   private onMessage(text: unknown): void {
     try {
       const frame: RpcFrame | null = parseObject(text);
@@ -230,7 +240,8 @@ export function parseObject(text: unknown): object | null {
 }
 
 /**
- * Removes from a text everything that an endpoint has behind its host, as a whole and in its parts, and shortens it.
+ * Removes from a text everything that an endpoint has behind its host, as a whole and in
+ * its parts, and shortens it.
  */
 export function withoutSecrets(endpoint: string): (text: string) => string {
   const { origin, href } = isLight(endpoint)
@@ -288,7 +299,10 @@ const block = z.object({ block: z.object({ header, extrinsics: z.array(bytes) })
 const changes = z.array(z.tuple([z.string(), bytes.nullish()]));
 const storage = z.array(z.object({ block: z.string(), changes }));
 
-/** Parsers of answers throw when an answer has another form; the session then ends the connection. */
+/**
+ * Parsers of answers throw when an answer has another form; the session then ends the
+ * connection.
+ */
 const parserOf =
   <T>(schema: z.ZodType<T>) =>
   (answer: unknown): T => {
@@ -310,8 +324,9 @@ const parseAnyStorage = parserOf(storage);
 const runtimeUpdated = 8;
 
 /**
- * The hash that the header's own bytes have. The chain library would decode the logs, which nothing here reads: it
- * prints what it can't decode to the console, and refuses kinds that it does not know.
+ * The hash that the header's own bytes have. The chain library would decode the logs, which
+ * nothing here reads: it prints what it can't decode to the console, and refuses kinds that
+ * it does not know.
  */
 function withHash({
   digest,
@@ -336,8 +351,8 @@ function withHash({
 }
 
 /**
- * The extrinsics are those that the header names, and each is one: its length before it. `null` when the node no longer
- * has the block.
+ * The extrinsics are those that the header names, and each is one: its length before it.
+ * `null` when the node no longer has the block.
  */
 export function parseBlock(answer: unknown): SignedBlock | null {
   const found = parseAnyBlock(answer)?.block ?? null;
@@ -358,8 +373,9 @@ export const parseSyncing = (answer: unknown): boolean =>
   parserOf(z.object({ isSyncing: z.unknown() }))(answer).isSyncing === true;
 
 /**
- * The values of exactly the keys that were asked for, at the block that was asked for: an answer without a
- * key proves nothing about it. `null` when the node does not know the block.
+ * The values of exactly the keys that were asked for, at the block that was asked for: an
+ * answer without a key proves nothing about it. `null` when the node does not know the
+ * block.
  */
 export const parseStorage =
   (keys: readonly string[], at: string) =>

@@ -1,10 +1,11 @@
 /**
- * One connection to one node. It opens only when the node is on our chain, has caught up, and offers what the program
- * needs; then it follows the heads. Every request has a deadline. The connection ends when the node leaves a request
- * unanswered, shows a head that can't be true, or goes back behind a finalized block.
+ * One connection to one node. It opens only when the node is on our chain, has caught up,
+ * and offers what the program needs; then it follows the heads. Every request has a
+ * deadline. The connection ends when the node leaves a request unanswered, shows a head
+ * that can't be true, or goes back behind a finalized block.
  *
- * Heartbeat: the driver asks for the head twice a block time, so it notices a dead connection after at most that and
- * `request_timeout_ms`.
+ * Heartbeat: the driver asks for the head twice a block time, so it notices a dead
+ * connection after at most that and `request_timeout_ms`.
  */
 import { encodeHex0x } from "../../core/codec/bytes.ts";
 import { errorText } from "../../core/fault.ts";
@@ -39,7 +40,10 @@ import {
   type SignedBlock,
 } from "./rpc.ts";
 
-/** A finalized block that every later head must follow. Its time is its own: a clock of ours may have been wrong. */
+/**
+ * A finalized block that every later head must follow. Its time is its own: a clock of ours
+ * may have been wrong.
+ */
 export type Anchor = Pick<Block, "number" | "hash" | "timeMs">;
 
 /** What all parts of the driver share. */
@@ -76,7 +80,10 @@ export type ChainHead = Block & {
   readonly proofs: LedgerProofs;
 };
 
-/** Why a node can't be used. A mistake of the configuration is one with another chain or runtime. */
+/**
+ * Why a node can't be used. A mistake of the configuration is one with another chain or
+ * runtime.
+ */
 export class Unusable extends Error {
   constructor(
     message: string,
@@ -86,13 +93,19 @@ export class Unusable extends Error {
   }
 }
 
-/** The node refused to answer: it no longer has what was asked for, such as the state of an old block. */
+/**
+ * The node refused to answer: it no longer has what was asked for, such as the state of an
+ * old block.
+ */
 export class StateGone extends StoreError {}
 
 /** Two endpoints gave other values of a block's state: which is right, a third one may say. */
 export class Disputed extends StoreError {}
 
-/** `null` when the node refuses to answer, because it has discarded the state, or the state is of another runtime. */
+/**
+ * `null` when the node refuses to answer, because it has discarded the state, or the state
+ * is of another runtime.
+ */
 export async function readable<T>(work: Promise<T>): Promise<T | null> {
   try {
     return await work;
@@ -106,7 +119,10 @@ export async function readable<T>(work: Promise<T>): Promise<T | null> {
 export type PoolVerdict = { readonly verdict: Verdict; readonly refusal: string | null };
 export const silence: PoolVerdict = { verdict: "silence", refusal: null };
 
-/** The usual meanings of a node's refusals of an extrinsic, by the codes of Substrate's `author` methods. */
+/**
+ * The usual meanings of a node's refusals of an extrinsic, by the codes of Substrate's
+ * `author` methods.
+ */
 const verdicts: Readonly<Record<number, Verdict>> = {
   // It can't decode the extrinsic, or its runtime can't: so it is after a change of the encoding.
   1001: "invalid",
@@ -121,7 +137,10 @@ const verdicts: Readonly<Record<number, Verdict>> = {
   1016: "full",
 };
 
-/** The node's best block has used the nonce: it says so once, and then that the bytes are banned. */
+/**
+ * The node's best block has used the nonce: it says so once, and then that the bytes are
+ * banned.
+ */
 const isStale = ({ code, message }: NodeRefusal): boolean =>
   code === 1010 && /outdated|stale/i.test(message);
 
@@ -173,8 +192,8 @@ export class ChainSession {
   }
 
   /**
-   * Asks the node. Throws `StateGone` when it refuses. When it does not answer, or its answer can't be parsed, the
-   * connection ends. Both errors are `unavailable`.
+   * Asks the node. Throws `StateGone` when it refuses. When it does not answer, or its
+   * answer can't be parsed, the connection ends. Both errors are `unavailable`.
    */
   private async ask<T>(
     method: string,
@@ -265,7 +284,10 @@ export class ChainSession {
     this.onHead(head);
   }
 
-  /** Law: a head is never much further than time allows, never goes back, and follows the anchor. */
+  /**
+   * Law: a head is never much further than time allows, never goes back, and follows the
+   * anchor.
+   */
   private async checkHead({ number, metadata }: ChainHead): Promise<void> {
     const { settings, host } = this.options;
     if (this.head !== null && number < this.head.number)

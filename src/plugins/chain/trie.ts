@@ -1,7 +1,9 @@
 /**
- * The root that a block's header has of its extrinsics: of a trie of base 16 whose keys are their numbers in compact SCALE,
- * with BLAKE2b-256. So a node that leaves one out, or shows another, is noticed.
- * Source: the Polkadot specification, "State storage trie"; state versions 0 and 1, which a runtime chooses.
+ * The root that a block's header has of its extrinsics: of a trie of base 16 whose keys are
+ * their numbers in compact SCALE, with BLAKE2b-256. So a node that leaves one out, or shows
+ * another, is noticed.
+ * Source: the Polkadot specification, "State storage trie"; state versions 0 and 1, which a
+ * runtime chooses.
  */
 import { compactAddLength, compactToU8a } from "@polkadot/util";
 import { concatBytes, encodeHex0x } from "../../core/codec/bytes.ts";
@@ -12,7 +14,10 @@ const hashedValueBytesMin = 33;
 /** A longer encoding of a node is in its parent by its hash. */
 const inlineNodeBytesMax = 31;
 
-/** What a node of the trie is, by the bits that its header begins with, and how many bits remain for a length. */
+/**
+ * What a node of the trie is, by the bits that its header begins with, and how many bits
+ * remain for a length.
+ */
 const kinds = {
   leaf: [0b01_000000, 6],
   branch: [0b10_000000, 6],
@@ -33,7 +38,10 @@ export function isRootOf(root: string, extrinsics: readonly Uint8Array[]): boole
 export const orderedRoot = (list: readonly Uint8Array[], version: Version): string =>
   encodeHex0x(blake2b256(orderedRootNode(list, version)));
 
-/** The bytes whose hash is the root. They are the body of no block, although a hash of them alone would be its root. */
+/**
+ * The bytes whose hash is the root. They are the body of no block, although a hash of them
+ * alone would be its root.
+ */
 export function orderedRootNode(list: readonly Uint8Array[], version: Version): Uint8Array {
   const items = list.map((value, index) => ({ path: nibblesOf(compactToU8a(index)), value }));
   return items.length === 0 ? Uint8Array.of(0) : encodeNode(items, 0, version);
@@ -68,7 +76,10 @@ function endOfCommonPath(items: readonly Item[], depth: number): number {
   return end;
 }
 
-/** Which nibbles have a child, as 16 bits, and the children in order. An item that ends here is in none. */
+/**
+ * Which nibbles have a child, as 16 bits, and the children in order. An item that ends here
+ * is in none.
+ */
 function branchesOf(
   items: readonly Item[],
   end: number,
@@ -95,10 +106,14 @@ function encodeValue(value: Uint8Array, version: Version): EncodedValue {
 const encodeChild = (node: Uint8Array): Uint8Array =>
   compactAddLength(node.length > inlineNodeBytesMax ? blake2b256(node) : node);
 
-/** Kind and length of the partial path, and its nibbles in pairs, of an odd number the first alone. */
+/**
+ * Kind and length of the partial path, and its nibbles in pairs, of an odd number the first
+ * alone.
+ */
 function header(kind: keyof typeof kinds, partial: readonly number[]): Uint8Array {
   const [bits, width] = kinds[kind];
-  // Numbers of extrinsics have at most eight nibbles, and the shortest length that overflows is fifteen.
+  // Numbers of extrinsics have at most eight nibbles, and the shortest length that
+  // overflows is fifteen.
   const nibbles = partial.length % 2 === 1 ? [0, ...partial] : partial;
   const bytes = Array.from(
     { length: nibbles.length / 2 },

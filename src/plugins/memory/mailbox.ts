@@ -1,6 +1,7 @@
 /**
- * The mailbox of the memory driver: the index of storage/mailbox-index.ts, and the bytes of each slot in a map. No method
- * awaits anything before it is done, so every operation is atomic.
+ * The mailbox of the memory driver: the index of storage/mailbox-index.ts, and the bytes of
+ * each slot in a map. No method awaits anything before it is done, so every operation is
+ * atomic.
  */
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import {

@@ -1,7 +1,7 @@
 /**
- * The memory driver: every capability of the contract, exact and bounded, and gone with the process. For
- * development, tests, and operators who prefer losing messages to writing them on a disk. It is also the
- * example for authors of plugins.
+ * The memory driver: every capability of the contract, exact and bounded, and gone with the
+ * process. For development, tests, and operators who prefer losing messages to writing them
+ * on a disk. It is also the example for authors of plugins.
  */
 import { z } from "zod";
 import {

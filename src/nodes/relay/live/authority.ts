@@ -1,6 +1,7 @@
 /**
- * Whether the documents still authorize the sessions that are open: also when no envelope comes, since a session learns when
- * something was stored, and keeps phones from being woken. A look costs one read of the recipient.
+ * Whether the documents still authorize the sessions that are open: also when no envelope
+ * comes, since a session learns when something was stored, and keeps phones from being
+ * woken. A look costs one read of the recipient.
  * Source: rules section 5 "Devices"; docs/interface.md, "Live sessions".
  */
 import { decodeUtf8 } from "../../../core/codec/bytes.ts";
@@ -14,7 +15,10 @@ import { closeCodes, isAuthorized, type SessionRegistry, shut } from "./registry
 /** After a change was submitted: when it may be in force. */
 const changedAfterMs = [1, 4, 12, 30].map((seconds) => seconds * secondMs);
 
-/** Ends the sessions of a DID that its document no longer authorizes. Never rejects: a failing store ends none. */
+/**
+ * Ends the sessions of a DID that its document no longer authorizes. Never rejects: a
+ * failing store ends none.
+ */
 export async function endUnauthorized(registry: SessionRegistry, did: Did): Promise<void> {
   try {
     const document = (await registry.recipients.subject(did))?.document ?? null;
@@ -34,7 +38,10 @@ export function lookAgain(registry: SessionRegistry, did: Did): () => void {
   return () => clearInterval(timer);
 }
 
-/** Looks soon after this installation has taken a change of the document. Returns what ends that. */
+/**
+ * Looks soon after this installation has taken a change of the document. Returns what ends
+ * that.
+ */
 export function followChanges(registry: SessionRegistry, bus: Pick<Bus, "subscribe">): () => void {
   const timers = new Set<ReturnType<typeof setTimeout>>();
   const later = (did: Did, afterMs: number) => {

@@ -1,11 +1,13 @@
 /**
- * Live sessions of other processes, over the bus. A delivery is offered to every process that holds sessions of the
- * recipient; when there is none, the outcome is "no-session" after one round trip. A process that gets an offer, however late,
- * fetches the envelope, which is there until the delivery is decided: so no session gets it after it was acknowledged or
- * went to a Cache. A session that joins ends older ones of its device in other processes. Joins are counted like Lamport
- * clocks, so that of two sessions that join at once exactly one stays. A session also waits for the deliveries that other
- * processes have in flight, so that its welcome means the same as within one process. An unreachable bus is like one
- * without subscribers.
+ * Live sessions of other processes, over the bus. A delivery is offered to every process
+ * that holds sessions of the recipient; when there is none, the outcome is "no-session"
+ * after one round trip. A process that gets an offer, however late, fetches the envelope,
+ * which is there until the delivery is decided: so no session gets it after it was
+ * acknowledged or went to a Cache. A session that joins ends older ones of its device in
+ * other processes. Joins are counted like Lamport clocks, so that of two sessions that join
+ * at once exactly one stays. A session also waits for the deliveries that other processes
+ * have in flight, so that its welcome means the same as within one process. An unreachable
+ * bus is like one without subscribers.
  * Source: rules section 5 ("Live sessions", "One process or several").
  */
 import { concatBytes, decodeUtf8, utf8 } from "../../../core/codec/bytes.ts";
@@ -17,7 +19,10 @@ import type { LiveDelivery, LiveOutcome, SessionTarget } from "./registry.ts";
 /** What this process does for others. */
 type LocalSessions = {
   deliver(delivery: Omit<LiveDelivery, "document">): Promise<LiveOutcome>;
-  /** Ends older sessions of the device; resolves when the deliveries that began before have ended. */
+  /**
+   * Ends older sessions of the device; resolves when the deliveries that began before have
+   * ended.
+   */
   makeWay(target: SessionTarget, isOlder: (joinCount: number) => boolean): Promise<void>;
 };
 
@@ -41,7 +46,10 @@ export type RemoteSessions = {
   readonly offer: (delivery: Omit<LiveDelivery, "document">) => Offer;
   /** Higher than that of every join that this process has received. */
   readonly nextJoinCount: () => number;
-  /** Resolves when every other process has made way for the session that joined with this count, or after `msMax`. */
+  /**
+   * Resolves when every other process has made way for the session that joined with this
+   * count, or after `msMax`.
+   */
   readonly join: (target: SessionTarget, joinCount: number, msMax: number) => Promise<void>;
   readonly close: () => void;
 };

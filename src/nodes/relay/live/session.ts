@@ -1,9 +1,11 @@
 /**
- * The life of a live session: a WebSocket over which a recipient gets envelopes as they arrive. The
- * laws: no client listens for a DID without a proof that its document authorizes at this moment; and when
- * the welcome is sent, whatever arrived earlier has found its place, so that a client that pulls from its
- * Cache after the welcome misses nothing. `registry.ts` shows how an envelope reaches a session.
- * Source: rules section 5 "Live sessions" and section 10; docs/interface.md, "Live sessions".
+ * The life of a live session: a WebSocket over which a recipient gets envelopes as they
+ * arrive. The laws: no client listens for a DID without a proof that its document
+ * authorizes at this moment; and when the welcome is sent, whatever arrived earlier has
+ * found its place, so that a client that pulls from its Cache after the welcome misses
+ * nothing. `registry.ts` shows how an envelope reaches a session.
+ * Source: rules section 5 "Live sessions" and section 10; docs/interface.md, "Live
+ * sessions".
  */
 import type { WebSocketHandler } from "bun";
 import type { Did } from "../../../core/codec/did.ts";
@@ -58,9 +60,15 @@ export type LiveSessions = {
   readonly websocket: WebSocketHandler<SessionSocket>;
   /** Whether a session of the DID may listen, as far as this process knows. */
   mayListen(did: Did): boolean;
-  /** The Relay's deliveries. Sessions go live only after those of them that no longer reach them. */
+  /**
+   * The Relay's deliveries. Sessions go live only after those of them that no longer reach
+   * them.
+   */
   readonly inFlight: Map<string, DeliveryInFlight>;
-  /** To every session of the recipient, wherever it is; `no-session` when there is none, after a round trip at most. */
+  /**
+   * To every session of the recipient, wherever it is; `no-session` when there is none,
+   * after a round trip at most.
+   */
   deliver(delivery: LiveDelivery): Promise<LiveOutcome>;
   /** Of this process. */
   stats(): { readonly sockets: number; readonly unproven: number; readonly dids: number };
@@ -255,7 +263,10 @@ function proveHeaders(
   return isFault(proof) ? proof : permitOf(registry, proof, nowMs);
 }
 
-/** What the document authorizes, when it does and the nonce is new; the refusal when not. Never rejects. */
+/**
+ * What the document authorizes, when it does and the nonce is new; the refusal when not.
+ * Never rejects.
+ */
 async function permitOf(
   registry: Sessions,
   proof: RetrievalProof,
@@ -355,9 +366,9 @@ function beginJoin(registry: Sessions, socket: SessionWebSocket): void {
 }
 
 /**
- * From proven to live. An older session of the same device ends first, so that what it has not
- * acknowledged moves on; then the deliveries in flight find their place; then the client gets its welcome, and what was
- * delivered to the session meanwhile.
+ * From proven to live. An older session of the same device ends first, so that what it has
+ * not acknowledged moves on; then the deliveries in flight find their place; then the
+ * client gets its welcome, and what was delivered to the session meanwhile.
  */
 async function joinSession(registry: Sessions, socket: SessionWebSocket): Promise<void> {
   const session = socket.data;
@@ -391,7 +402,10 @@ async function joinSession(registry: Sessions, socket: SessionWebSocket): Promis
   goLive(socket);
 }
 
-/** What is stored together rings once, and between two rings is a second: the client then reads everything. */
+/**
+ * What is stored together rings once, and between two rings is a second: the client then
+ * reads everything.
+ */
 const ringMs = 50;
 const storedFrame = JSON.stringify({ type: "stored" });
 
