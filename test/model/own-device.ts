@@ -153,8 +153,15 @@ export class Device {
   }
 
   #takeOver(head: Head): void {
-    this.kept.groupRoot = head.number;
+    this.countUnder(head.number);
     this.sign();
+  }
+
+  /** From another key on the wish that was made under the one before ends. */
+  countUnder(root: number): void {
+    const { kept } = this;
+    if (!this.#world.rules.countsWish(kept.groupRoot, root)) kept.handing = null;
+    kept.groupRoot = root;
   }
 
   /** The state as it is here, signed by the root key in force. */
@@ -470,7 +477,8 @@ export class Device {
             },
           },
         );
-        [kept.groupRoot, kept.group] = [merged.root, merged.state];
+        this.countUnder(merged.root);
+        kept.group = merged.state;
         continue;
       }
       const ago = roots.length - 1 - at;

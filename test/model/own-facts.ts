@@ -30,6 +30,7 @@ import {
   hearLeaving,
   isDue,
   mergeOwn,
+  nearState,
   type Statement,
   stateDigest,
 } from "../../src/client/groups/statements.ts";
@@ -55,6 +56,7 @@ export const realRules = {
   hearLeaving,
   heal,
   mergeOwn,
+  nearState,
   answerTo,
   isDue,
   decideLife,
@@ -78,6 +80,8 @@ export const realRules = {
   agreeTo,
   mayHandOver,
   withoutNext,
+  /** Whether a wish to hand a group over counts that was made under the first key, where the second one is in force. */
+  countsWish: (made: number, now: number): boolean => made === now,
   /** What counts of another own device's state of a group that this identity has not made, beside what is signed. */
   siblingState: (held: GroupState, _given: GroupState): GroupState => held,
   /** By which of the maker's root keys a statement counts that another own device shows. */

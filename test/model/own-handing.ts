@@ -68,6 +68,10 @@ export class Handing {
     const before = kept.group;
     const { id, maker, nonce } = before;
     if (!isIn(before, next)) return;
+    const { thief } = this.#world;
+    const isForged = kept.handing !== null && thief.wishes.has(kept.handing.sinceMs);
+    if (isForged && thief.isRemoved && !thief.seeds.has(kept.ring.head.root))
+      this.#world.leaks.add("what a removed device had wished was done");
     this.#world.handedOver.add(`${id} ${next}`);
     kept.group = { ...before, next };
     kept.handOvers = handOversOf([

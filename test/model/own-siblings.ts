@@ -44,20 +44,25 @@ export class Siblings {
     const { rules } = this.#world;
     const device = this.#device;
     const { kept, identity } = device;
-    const { group, former, wish, bundle } = body;
+    const { former, wish, bundle, groupRoot } = body;
+    const isOwn = body.group.maker === identity;
+    const nowMs = this.#world.nowMs + device.skewMs;
+    const group = isOwn ? rules.nearState(body.group, nowMs) : body.group;
+    const said = { ...body, group };
+    const isWished = rules.countsWish(groupRoot, kept.ring.head.number);
     const counting = (bundle.handOvers ?? []).filter((one) => {
       const ago = this.#ago(one);
       return ago !== null && (one.maker === identity || rules.countsAt(ago));
     });
-    kept.handing = rules.joinWishes(kept.handing, wish);
+    kept.handing = rules.joinWishes(kept.handing, isWished ? wish : null);
     const succession = { former, state: group };
     const further = rules.furtherOf({ ...kept, state: kept.group }, succession);
     const known = [...counting, ...kept.handOvers];
-    if (further === "given" && !rules.isBacked(succession, known)) this.#ask(body);
+    if (further === "given" && !rules.isBacked(succession, known)) this.#ask(said);
     else if (further !== "held") {
       kept.handOvers = handOversOf(known);
-      if (further === "given") this.#go(body);
-      else this.#join(body);
+      if (further === "given") this.#go(said);
+      else this.#join(said);
     }
   }
 
@@ -88,7 +93,7 @@ export class Siblings {
     const held = { root: kept.groupRoot, state: kept.group };
     const merged = rules.mergeOwn(held, { root: groupRoot, state: group });
     const isNew = merged.root !== held.root || !isSameState(merged.state, held.state);
-    kept.groupRoot = merged.root;
+    device.countUnder(merged.root);
     kept.group = merged.state;
     kept.leavings = leavingsOf([...kept.leavings, ...bundle.leavings]);
     if (isNew) device.sign();

@@ -32,6 +32,8 @@ export class Thief {
   #copied: { readonly seeds: Set<string>; readonly had: Set<string>; learned: Set<string> } | null =
     null;
   isRemoved = false;
+  /** Times of wishes that it has made up. */
+  readonly wishes = new Set<number>();
   #read = 0;
 
   constructor(world: World) {
@@ -160,7 +162,11 @@ export class Thief {
       world.post({ is: "text", to, sealedTo: world.sealing.get(to) ?? "", text });
     } else {
       const bad = withChange(group, { add: [mallory] }, world.nowMs);
-      this.#say(target, null, root, bad);
+      const last = Number.MAX_SAFE_INTEGER;
+      const members = { ...group.members, [mallory]: ["in", last] as const };
+      const ofTheEnd = { ...group, members, name: ["stolen", last] as const };
+      this.#say(target, null, root, this.#isDrawn(2) ? bad : ofTheEnd);
+      this.#sayWish(target, root);
       this.#sayWay(target, root);
     }
   }
@@ -196,6 +202,24 @@ export class Thief {
     const body = { ...this.#bodyFor(target), ...said };
     const from = did("thief3");
     world.hand({ is: "device", to: target.did, from, root: world.rootOf(bob), head: null, body });
+  }
+
+  /** One time of so many, without a draw: schedules stay those that they were. */
+  #isDrawn(times: number): boolean {
+    return this.#world.taped.length % times === 0;
+  }
+
+  /** As if another device had asked whether it may hand the group over. */
+  #sayWish(target: Device, root: string): void {
+    const world = this.#world;
+    const others = world.honest(alice).filter((one) => one !== target);
+    const other = others[world.taped.length % others.length];
+    if (other === undefined || target.kept.group.maker !== alice) return;
+    const sinceMs = world.nowMs + (this.#isDrawn(5) ? 365 * dayMs : 0);
+    this.wishes.add(sinceMs);
+    const wish = { to: carol, by: other.did, sinceMs, agreed: [did("thief")] };
+    const body = { ...this.#bodyFor(target), wish };
+    world.hand({ is: "device", to: target.did, from: did("thief"), root, head: null, body });
   }
 
   /** As if the identity itself had handed its group over to somebody else, and before it did; who says it founded that. */

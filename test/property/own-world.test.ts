@@ -106,13 +106,15 @@ const defects: Readonly<Record<string, Partial<Rules>>> = {
   },
   "an earlier key's statement counts where an own device shows it": { siblingCounts: () => true },
   "an own device leads to a group to which no hand-over leads": { isBacked: () => true },
+  "own devices believe what is said of the end of time": { nearState: (state) => state },
+  "a wish outlives the keys under which it was made": { countsWish: () => true },
   "an own group's hand-over counts unsigned": { isBacked: isBackedOrOwn },
   "a device keeps its own way when another one has gone on": { furtherOf: () => "held" },
 };
 
 /** Where the first schedule is that shows it, of those that few show: one of 8,000 loses a key at such a moment. */
 const firstSeeds: Readonly<Record<string, number>> = {
-  "an answer that was sealed to a lost key is never given again": 10_290,
+  "an answer that was sealed to a lost key is never given again": 12_400,
 };
 
 for (const [what, rules] of Object.entries(defects))
