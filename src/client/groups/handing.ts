@@ -58,7 +58,10 @@ export function follow<Row extends Succession>(
 }
 
 /** Whether this conversation has gone on by it, or will: of others its maker says nothing more. */
-export function isFollowed({ state, former = [] }: Succession, { id, next }: HandOver): boolean {
+export function isFollowed(
+  { state, former = [] }: Succession,
+  { id, next }: Pick<HandOver, "id" | "next">,
+): boolean {
   const isOf = (one: { readonly id: string; readonly next?: Did }) =>
     one.id === id && one.next === next;
   return isOf(state) || former.some(isOf);

@@ -12,6 +12,7 @@ import {
   goOnMs,
   type HandOverWish,
   handOversMax,
+  isFollowed,
   joinWishes,
   mayHandOver,
   timesHandedOver,
@@ -58,7 +59,7 @@ export class GroupHanding {
     await this.#mark(id, (now) => ({ ...now, handing }));
     const isOver = handing.by === device && Math.abs(nowMs() - handing.sinceMs) > goOnMs;
     await this.goOn(id, isOver);
-    if (await this.#isDone(id)) return;
+    if (await this.#isDone(id)) return this.#demandNext(row.state.id, to);
     throw localError(
       "devices_awaited",
       "other devices of this identity must answer first: open them, or try again in ten minutes",
@@ -83,6 +84,13 @@ export class GroupHanding {
       await pause(lookMs, signal);
     }
     return false;
+  }
+
+  /** The choice of another device may have been the earlier one. */
+  async #demandNext(id: string, to: Did): Promise<void> {
+    const row = await groupAt(this.#own.table, id);
+    if (row === null || isFollowed(row, { id, next: to })) return;
+    throw localError("not_admin", "another device has handed it over to somebody else");
   }
 
   #mark(id: string, edit: (row: GroupRow) => GroupRow): Promise<void> {

@@ -506,3 +506,19 @@ test("however many states a member shows at once, they get one answer", async ()
   );
   expect(said.length).toBe(1);
 });
+
+test("who hands a group over learns that another device has given it to somebody else", async () => {
+  const table = await open();
+  const { groups, row } = await handedOver(table, 0);
+  const { handing } = groups;
+  handing.answerMs = 60_000;
+  handing.deviceDids = async () => [own, admin];
+  const asked = attempt(() => handing.handOver(row.state.id, other));
+  const rowNow = async () => (await groupAt(table, row.state.id)) as GroupRow;
+  while ((await rowNow()).handing === undefined) await Bun.sleep(1);
+  await table.change(async (batch) => {
+    const held = (await groupAt(table, row.state.id, batch)) as GroupRow;
+    await putGroup(table, batch, { ...held, state: { ...held.state, next: admin } });
+  });
+  expect(((await asked) as ClientError | undefined)?.code).toBe("not_admin");
+});
