@@ -74,6 +74,28 @@ test("a device that was off has the news of one that was asleep, soon after both
   await shows(back, friend.did, ["before", "meanwhile"]);
 }, 60_000);
 
+test("two devices that make a bundle at once both open what is sealed to the one that counts", async () => {
+  const [at, otherAt] = [place(), place()];
+  const phone = await openStored(at);
+  const laptop = await linked(phone, otherAt);
+  const friend = await openStored();
+  await Promise.all([phone.close(), laptop.close()]);
+  passDays(8);
+  const both = await Promise.all([openStored(at), openStored(otherAt)]);
+  const [back] = both;
+  await until(() => hasBundle(back), Boolean);
+  await (await friend.send(back.did, "hello")).delivered;
+  for (const one of both) await shows(one, friend.did, ["hello"]);
+  const shown = await shownId(back);
+  for (const one of both)
+    expect(
+      await until(
+        async () => one.identity.bundleKeys.map(({ id }) => id),
+        (ids) => ids.includes(shown ?? ""),
+      ),
+    ).toContain(shown as string);
+}, 60_000);
+
 test("nodes whose clock was ahead for a while leave nobody without a bundle", async () => {
   const me = await openStored({ pollMs });
   const friend = await openStored();
