@@ -228,8 +228,37 @@ export async function guestsOf(id: string, flags: NodeFlags): Promise<string[]> 
   return guests;
 }
 
-async function changeBlocks(flags: NodeFlags, body: unknown): Promise<void> {
-  const answer = await askNode(flags, "/operations/blocks", body);
+type BlockRow = { readonly subject: string };
+type BlockBody<T extends BlockRow> = {
+  readonly add: readonly T[];
+  readonly remove: readonly string[];
+};
+
+/** A body has at most 4,096 values. */
+const subjectsPerRequest = 500;
+
+/** In several requests where there are many; the counts of all. */
+export async function askBlocks<T extends BlockRow>(
+  flags: NodeFlags,
+  { add, remove }: BlockBody<T>,
+): Promise<OperationAnswer> {
+  const sums = { added: 0, replaced: 0, removed: 0 };
+  const missing: string[] = [];
+  let entries: unknown = 0;
+  for (let at = 0; at < Math.max(1, add.length, remove.length); at += subjectsPerRequest) {
+    const some = <V>(all: readonly V[]) => all.slice(at, at + subjectsPerRequest);
+    const body = { add: some(add), remove: some(remove) };
+    const answer = await askNode(flags, "/operations/blocks", body);
+    for (const name of ["added", "replaced", "removed"] as const)
+      sums[name] += Number(answer[name]);
+    if (Array.isArray(answer["missing"])) missing.push(...answer["missing"].map(String));
+    ({ entries } = answer);
+  }
+  return { ...sums, missing, entries };
+}
+
+async function changeBlocks(flags: NodeFlags, body: BlockBody<BlockRow>): Promise<void> {
+  const answer = await askBlocks(flags, body);
   const { added, replaced, removed, entries } = answer;
   const missing = Array.isArray(answer["missing"]) ? answer["missing"].map(String) : [];
   const counts = `added ${added}, changed ${replaced}, removed ${removed}`;

@@ -34,7 +34,14 @@ import {
   keptPerReporter,
   type SignedReport,
 } from "./files/kept-reports.ts";
-import { addPlaceFlags, askNode, blockQuestion, guestsOf, type NodeFlags } from "./operations.ts";
+import {
+  addPlaceFlags,
+  askBlocks,
+  askNode,
+  blockQuestion,
+  guestsOf,
+  type NodeFlags,
+} from "./operations.ts";
 
 export function registerReportsCommand(program: Command): void {
   const reports = program
@@ -312,6 +319,8 @@ const blockAuthors = (
     const authors = new Set(
       judged.flatMap(({ holds, from }) => (holds === true ? (from ?? []) : [])),
     );
+    // The operator can't be blocked, and what it wrote may be among the others.
+    authors.delete((await session.identity()).did);
     if (authors.size === 0)
       throw failed("no signature in this report holds; `waypost block add` blocks without one");
     const guests = invitation ? await guestsBeside([...authors], flags) : [];
@@ -321,7 +330,7 @@ const blockAuthors = (
     confirmed(blockQuestion(subjects), { yes });
     const reason = `report ${found.id.slice(0, 8)}`;
     const add = subjects.map((subject) => ({ subject, sender_only: sender, reason }));
-    const answer = await askNode(flags, "/operations/blocks", { add, remove: [] });
+    const answer = await askBlocks(flags, { add, remove: [] });
     session.report.result(
       { ok: true, id: found.id, blocked: subjects, ...answer },
       `blocked ${subjects.map(printable).join(", ")}; the report is still open`,

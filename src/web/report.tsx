@@ -4,7 +4,7 @@ import { about } from "../client/net/about.ts";
 import type { Operator as NamedOperator, StoredMessage } from "../client/package.ts";
 import { Check, Dialog, Form, Input, useStored } from "./parts.tsx";
 import { summaryOf } from "./people.tsx";
-import { me, toast } from "./session.ts";
+import { attempt, me, toast } from "./session.ts";
 import { timeOf } from "./text.ts";
 import { t } from "./words/language.ts";
 
@@ -54,9 +54,28 @@ function OperatorLinks({ operator }: { readonly operator: Operator | null }) {
   );
 }
 
-/** The same for the settings. */
+/** The same for the settings, where the user can believe another operator than before. */
 export function AboutOperator() {
-  return <OperatorLinks operator={useOperator()} />;
+  const operator = useOperator();
+  const [believed, setBelieved] = useState(false);
+  const before = operator?.named?.before ?? null;
+  const believe = async () => {
+    await me.forget("operator");
+    setBelieved(true);
+  };
+  return (
+    <>
+      <OperatorLinks operator={operator} />
+      {before !== null && !believed && (
+        <>
+          <p role="alert">{t.operatorChanged}</p>
+          <button type="button" onClick={() => void attempt(believe)}>
+            {t.operatorBelieved}
+          </button>
+        </>
+      )}
+    </>
+  );
 }
 
 const offeredMax = 20;

@@ -3,11 +3,16 @@
  * another one than before until the user has agreed to that one.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { signEd25519 } from "../../src/client/keys/crypto.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { reportType } from "../../src/client/mail/content.ts";
+import { about } from "../../src/client/net/about.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import type { StoredMessage } from "../../src/client/store/rows.ts";
+import { senderOf } from "../../src/client/trust/client.ts";
+import { noticeIn } from "../../src/client/trust/notice.ts";
 import { Waypost } from "../../src/client/waypost.ts";
+import { encodeNoticeText, type NoticeForm, renderNotice } from "../../src/core/message/notice.ts";
 import { type LyingDirectory, lyingDirectory } from "../support/lying-directory.ts";
 import { peopleAtNodes, waiting } from "../support/people.ts";
 
@@ -25,12 +30,19 @@ const openBob = () => {
   return Waypost.open({ ...place, ...urls, waiting });
 };
 /** What `GET /node` says from now on. */
-const name = (did: string | null) => {
+const name = (did: string | null, notice: NoticeForm | null = null) => {
   const named = { did, contact: null, rules: null, welcome: null };
   liar.lie = {
-    json: ({ path, json }) => (path === "/node" ? { ...json, operator: named } : null),
+    json: ({ path, json }) => (path === "/node" ? { ...json, operator: named, notice } : null),
   };
 };
+const noticeOf = async (me: Waypost, text: string, issuedAtMs: number): Promise<NoticeForm> => {
+  const { did, keyId: signer, seed } = await senderOf(me.client, me.identity);
+  const signature = await signEd25519(encodeNoticeText({ did, text, issuedAtMs }), seed);
+  return renderNotice({ did, text, issuedAtMs, signer, signature });
+};
+const shownNotice = async () =>
+  (await noticeIn(bob.client, await about(bob.client.directory.endpoint)))?.text ?? null;
 const reportsAt = async (me: Waypost) =>
   (await me.store.messages(bob.did)).filter(({ mediaType }) => mediaType === reportType).length;
 const arrived = async (me: Waypost, count: number) => {
@@ -94,6 +106,29 @@ describe("the operator that a node names", () => {
     await arrived(second, 1);
     expect(await bob.operator()).toEqual({ did: second.did, before: null });
     expect((await bob.report([message], "three")).recipient.did).toBe(second.did);
+  });
+
+  test("is who speaks in notices: no other is heard, and none that is older than the last", async () => {
+    await bob.forget("operator");
+    const nowMs = Date.now();
+    const [first, later] = [
+      await noticeOf(operator, "we move on Sunday", nowMs),
+      await noticeOf(operator, "we move on Monday", nowMs + 1_000),
+    ];
+    name(operator.did, first);
+    expect(await shownNotice()).toBe("we move on Sunday");
+    name(operator.did, later);
+    expect([await shownNotice(), await shownNotice()]).toEqual([
+      "we move on Monday",
+      "we move on Monday",
+    ]);
+    name(operator.did, first);
+    expect(await shownNotice()).toBeNull();
+    name(mallory.did, await noticeOf(mallory, "send me your passphrase", nowMs + 2_000));
+    expect(await shownNotice()).toBeNull();
+    expect(await bob.operator()).toEqual({ did: mallory.did, before: operator.did });
+    await bob.forget("operator");
+    expect(await shownNotice()).toBe("send me your passphrase");
   });
 
   test("is none where it names none, or what is not a DID", async () => {

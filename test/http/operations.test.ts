@@ -111,6 +111,16 @@ describe("blocks", () => {
     expect(await both({ signed: true })).toEqual([202, 202]);
   });
 
+  test("of a DID do not become those of a sender, unless they are removed first", async () => {
+    await operate("blocks", { add: [block(did, { reason: "erased" })], remove: [] });
+    await operate("blocks", { add: [block(did, { sender_only: true })], remove: [] });
+    expect((await operate("blocks")).body).toMatchObject({
+      blocks: [{ subject: did, kind: "did" }],
+    });
+    expect(await both()).toEqual([403, 403]);
+    await operate("blocks", { add: [], remove: [did] });
+  });
+
   test("of a network refuse its clients behind a trusted proxy, and no neighbors", async () => {
     const add = [block("203.0.113.0/24"), block("2001:DB8::/32")];
     await operate("blocks", { add, remove: [] });
@@ -226,6 +236,16 @@ describe("blocks", () => {
       true,
     ]);
     expect(await listed()).toEqual([]);
+  }, 60_000);
+
+  test("of more than one body has room for are added and removed by one command", async () => {
+    const many = Array.from({ length: 1_200 }, (_, i) => `203.0.${i >> 8}.${i & 255}`);
+    const command = (...words: string[]) =>
+      run(["block", ...words, ...many, "--socket", socket], { cwd: folder.path });
+    const counts = (await command("add")).stdout;
+    expect(counts).toBe("added 1200, changed 0, removed 0; the list has 1200 now\n");
+    const removed = (await command("remove")).stdout;
+    expect(removed).toBe("added 0, changed 0, removed 1200; the list has 0 now\n");
   }, 60_000);
 
   test("refuse anything but a DID or a network, and change nothing then", async () => {

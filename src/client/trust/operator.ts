@@ -5,6 +5,7 @@
  */
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { about } from "../net/about.ts";
+import type { About } from "../net/answers.ts";
 import type { Client } from "./client.ts";
 import { distrust, loadAlias } from "./trust.ts";
 
@@ -12,12 +13,16 @@ import { distrust, loadAlias } from "./trust.ts";
 export type Operator = { readonly did: Did; readonly before: Did | null };
 
 /** No alias has a space. */
-const operatorName = ({ directory }: Pick<Client, "directory">): string =>
+export const operatorName = ({ directory }: Pick<Client, "directory">): string =>
   `operator of ${directory.endpoint.url}`;
 
 /** `null` where the node names no one. Nothing is remembered. */
-export async function operatorAt(client: Client): Promise<Operator | null> {
-  const did = (await about(client.directory.endpoint)).operator?.did ?? null;
+export const operatorAt = async (client: Client): Promise<Operator | null> =>
+  operatorIn(client, await about(client.directory.endpoint));
+
+/** The same in what the node says of itself. */
+export async function operatorIn(client: Client, said: About): Promise<Operator | null> {
+  const did = said.operator?.did ?? null;
   if (did === null || !isDid(did)) return null;
   const before = await loadAlias(client.known.memory, operatorName(client));
   return { did, before: before === did ? null : before };

@@ -192,9 +192,14 @@ async function saveOwnAliases(
   await known.memory.save(`aliases/${did}`, renderKept({ aliases }));
 }
 
-/** What a DID or an alias was: what is proven next is believed, and an alias is no longer watched as an own one. */
+/**
+ * What a DID or an alias was: what is proven next is believed, and an alias is no longer watched as an own one. `log` and
+ * `operator` are the logs, and whom the node named as its operator.
+ */
 export async function forget(client: Client, own: Did, target: string): Promise<void> {
   if (target === "log") return (await import("./log.ts")).forgetLogs(client);
+  if (target === "operator")
+    return client.trust.forget((await import("./operator.ts")).operatorName(client));
   const name = normalizeName(target);
   await client.trust.forget(name);
   await client.known.memory.save(bundleAt(name), null);

@@ -187,6 +187,7 @@ export const english = {
   operatorChanged:
     "This server now names somebody else than before as the person who runs it. Ask that person first, over another channel: your report goes to the new one.",
   operatorAgreed: "I have asked: send it to the new one",
+  operatorBelieved: "I have asked: believe the new one",
   operatorContact: "Contact the operator",
   operatorRules: "Rules of this server",
 

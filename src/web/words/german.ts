@@ -192,6 +192,7 @@ export const german: Words = {
   operatorChanged:
     "Dieser Server nennt jetzt eine andere Person als bisher, die ihn betreibt. Frage sie zuerst auf einem anderen Weg: Wer es auch ist, liest deine Meldung.",
   operatorAgreed: "Ich habe gefragt: an die neue senden",
+  operatorBelieved: "Ich habe gefragt: der neuen glauben",
   operatorContact: "Betreiber kontaktieren",
   operatorRules: "Regeln dieses Servers",
 
