@@ -17,7 +17,7 @@
  * for at most 240 s; half of those senders must be served within 2 s.
  * `--jump`: now and then the clock of the last node goes twenty hours ahead for some seconds (needs faketime).
  * `--cut`: now and then one node, or all, can't reach one of the databases, or a primary stands still, for some seconds.
- * Needs Debian's postgresql and nats-server. Nodes run from the sources, or from the executable that `--executable`
+ * Needs Debian's postgresql and nats-server. Nodes are the executable of this tree, or the one that `--executable`
  * names.
  */
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";

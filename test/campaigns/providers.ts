@@ -4,8 +4,8 @@
  * people survives it.
  *
  * `bun test/campaigns/providers.ts --messages 1000 --kills 20` prints the figures, and ends with 1 when a message was lost,
- * doubled, not verified, or refused for good, or a receipt was lost or doubled. Nodes run from the sources, or from the
- * executable that `--executable` names.
+ * doubled, not verified, or refused for good, or a receipt was lost or doubled. Nodes are the executable of
+ * this tree, or the one that `--executable` names.
  */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
