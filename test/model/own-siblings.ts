@@ -1,4 +1,5 @@
 /** What a device of the world of `own-world.ts` takes of groups from another device of its identity. */
+import { goOnMs } from "../../src/client/groups/handing.ts";
 import { emptyGroup, isIn, isSameState } from "../../src/client/groups/statements.ts";
 import type { Device } from "./own-device.ts";
 import { type Body, leavingsOf, mallory } from "./own-facts.ts";
@@ -49,7 +50,8 @@ export class Siblings {
     const nowMs = this.#world.nowMs + device.skewMs;
     const group = isOwn ? rules.nearState(body.group, nowMs) : body.group;
     const said = { ...body, group };
-    const isWished = rules.countsWish(groupRoot, kept.ring.head.number);
+    const isReached = wish === null || wish.sinceMs - nowMs < goOnMs;
+    const isWished = isReached && rules.countsWish(groupRoot, kept.ring.head.number);
     const counting = (bundle.handOvers ?? []).filter((one) => {
       const ago = this.#ago(one);
       return ago !== null && (one.maker === identity || rules.countsAt(ago));
