@@ -180,6 +180,10 @@ function* unknownGroups({ server }: Config): Generator<Finding> {
   const named = "setting server.admin_group";
   if (group !== null && groupId(group) === null)
     yield { name: named, ok: false, detail: `this system has no group ${group}` };
+  if (group !== null && Object.keys(rights).length === 0) {
+    const detail = `${group} may open the socket, and do nothing: give it rights there`;
+    yield { name: `${named}s`, ok: true, warning: true, detail };
+  }
   for (const name of Object.keys(rights)) {
     const user = name.startsWith("user:") ? name.slice("user:".length) : null;
     if ((user === null ? groupId(name) : userId(user)) !== null) continue;

@@ -244,6 +244,8 @@ console.log("held");`;
     expect(newest).toMatchObject({ action: "audit.list", outcome: "policy_denied" });
     // The last line that is taken out gives the group nothing.
     configure({});
+    const { stdout: findings } = await run(["doctor", "--config", file], { cwd });
+    expect(findings).toContain(`${moderators} may open the socket, and do nothing`);
     await run(["reload", "--config", file], { cwd });
     expect((await as(nobody, "members", "list")).code).toBe(1);
   }, 60_000);

@@ -8,9 +8,13 @@ import { join } from "node:path";
 import { decodeQR } from "qr/decode.js";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { Waypost } from "../../src/client/waypost.ts";
+import { encodeHex, utf8 } from "../../src/core/codec/bytes.ts";
+import { sha256 } from "../../src/core/codec/crypto.ts";
 import { dayMs } from "../../src/core/codec/time.ts";
 import { isFault } from "../../src/core/fault.ts";
+import { invitationsMax } from "../../src/core/schema/schema.ts";
 import { createInvitations } from "../../src/nodes/operations/invitations.ts";
+import { encodeRecord } from "../../src/nodes/parties/records.ts";
 import {
   beforeBlock,
   type Reply,
@@ -145,6 +149,36 @@ describe("an invitation", () => {
     expect((await Promise.all(claims)).filter((refused) => refused === null)).toHaveLength(7);
   });
 });
+
+test("invitations that have ended keep no one from making another", async () => {
+  const { invitations, store, nowMs } = await inviting();
+  const { receipts } = store.capabilities;
+  if (receipts === undefined) throw new Error("no receipts");
+  const make = () => invitations.create({ uses: 1, lifeMs: dayMs, note: null });
+  const first = await make();
+  if (isFault(first)) throw new Error(first.detail);
+  const { code: _, ...kept } = first;
+  const fill = async (count: number, end: Partial<typeof kept>) => {
+    for (let i = 1; i <= count; i++) {
+      const id = encodeHex(sha256(utf8(`${i}`))).slice(0, 32);
+      const one = { ...kept, ...end, id, createdAtMs: kept.createdAtMs + i };
+      await receipts.put(`/invitation/${id}`, encodeRecord(one), nowMs() + 90 * dayMs);
+    }
+  };
+  await fill(invitationsMax - 1, {});
+  expect(await make()).toMatchObject({ code: "invalid_request" });
+  await invitations.revoke(first.id);
+  expect(await make()).toMatchObject({ revokedAtMs: null });
+  expect(await make()).toMatchObject({ code: "invalid_request" });
+  // Of those that have ended as many are shown; the oldest of them is forgotten.
+  await fill(invitationsMax, { revokedAtMs: nowMs() });
+  expect(await make()).toMatchObject({ revokedAtMs: null });
+  const listed = await invitations.list();
+  expect([listed.some(({ id }) => id === first.id), listed.length]).toEqual([
+    false,
+    invitationsMax + 2,
+  ]);
+}, 60_000);
 
 test("a Directory that is closed registers no one, and /limits names what it is", async () => {
   const stage = await inviting();

@@ -97,6 +97,23 @@ async function takePlace(
   return false;
 }
 
+/** The oldest first. */
+async function readInvitations(receipts: Receipts, now: () => number): Promise<Invitation[]> {
+  const all: Invitation[] = [];
+  for await (const page of scanRecords(receipts, prefix, now))
+    all.push(...page.map(([, value]) => decodeRecord<Invitation>(value)));
+  return all.sort((a, b) => a.createdAtMs - b.createdAtMs);
+}
+
+function endedAndOpen(
+  all: readonly Invitation[],
+  nowMs: number,
+): readonly [ended: readonly Invitation[], open: readonly Invitation[]] {
+  const isOpen = ({ revokedAtMs, expiresAtMs }: Invitation) =>
+    revokedAtMs === null && expiresAtMs > nowMs;
+  return [all.filter((one) => !isOpen(one)), all.filter(isOpen)];
+}
+
 export function createInvitations({
   receipts,
   now,
@@ -108,11 +125,7 @@ export function createInvitations({
   const keepInvitation = (one: Invitation) =>
     receipts.put(prefix + one.id, encodeRecord(one), endOf(one));
   const readNow = <T>(key: string) => readRecord<T>(receipts, key, now());
-  const readAll = async (): Promise<Invitation[]> => {
-    const found = await receipts.scan(prefix, { after: null, limit: invitationsMax, nowMs: now() });
-    const all = found.map(([, value]) => decodeRecord<Invitation>(value));
-    return all.sort((a, b) => a.createdAtMs - b.createdAtMs);
-  };
+  const readAll = () => readInvitations(receipts, now);
   const placesOf = ({ id, usesMax }: Invitation) =>
     Array.from({ length: usesMax }, (_, place) => useKey(id, place));
   /** Of all invitations, by their ids. */
@@ -132,8 +145,11 @@ export function createInvitations({
       }));
     },
     create: async ({ uses: usesMax, lifeMs, note }) => {
-      if ((await readAll()).length >= invitationsMax)
-        return fault("invalid_request", `there can be at most ${invitationsMax} invitations`);
+      const [ended, open] = endedAndOpen(await readAll(), now());
+      if (open.length >= invitationsMax)
+        return fault("invalid_request", `there can be at most ${invitationsMax} open invitations`);
+      // Of those that have ended as many are shown as can be open.
+      for (const { id } of ended.slice(0, -invitationsMax)) await receipts.remove(prefix + id);
       const code = encodeBase58(crypto.getRandomValues(new Uint8Array(16)));
       const [id, createdAtMs] = [invitationId(code), now()];
       const made = {
