@@ -106,6 +106,22 @@ describe.skipIf(chromiumPath === null)("the operator's page", () => {
     expect(await blockedSubjects()).toEqual([alice.did]);
   });
 
+  test("exports members as the command does", async () => {
+    await section("members", alice.did);
+    await page.evaluate(`{
+      const make = URL.createObjectURL;
+      URL.createObjectURL = (blob) => {
+        blob.text().then((text) => (globalThis.exported = text));
+        return make.call(URL, blob);
+      };
+    }`);
+    await tabTo("Export as CSV");
+    await page.press("Enter");
+    await page.until("globalThis.exported !== undefined", "the table");
+    const command = await run(["members", "export", "--socket", socket], { cwd: folder.path });
+    expect(await page.evaluate("globalThis.exported")).toBe(command.stdout);
+  });
+
   test("gives a member a tier, and takes none that the configuration lacks", async () => {
     await section("members", alice.did);
     const setTier = async (tier: string) => {
@@ -276,7 +292,7 @@ describe.skipIf(chromiumPath === null)("the operator's page", () => {
   });
 
   test("fits the width of a phone in every section", async () => {
-    const metrics = { width: 360, height: 740, deviceScaleFactor: 2, mobile: true };
+    const metrics = { width: 320, height: 568, deviceScaleFactor: 2, mobile: true };
     await page.call("Emulation.setDeviceMetricsOverride", metrics);
     for (const [name, shown] of [
       ["members", alice.did],
