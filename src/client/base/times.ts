@@ -1,14 +1,14 @@
 /**
- * Times that other devices state: how far ahead of this one's clock they may be. What is further ahead would end all that is
- * said later.
+ * How far ahead of this device's clock a time may be that another device or a member states. The later choice counts, so a
+ * time further ahead would keep every later choice from counting.
  * Source: docs/protocol.md ("Content"), docs/trust.md ("Own devices").
  */
 import { dayMs } from "../../core/codec/time.ts";
 
-/** Clocks differ by less. */
+/** Clocks that are set differ by less. */
 const aheadMsMax = dayMs;
 
-/** What others say of a time that isn't reached counts for nothing. */
+/** Whether a clock that is ahead by less than a day can have stated the time. */
 export const isReached = (atMs: number, nowMs: number): boolean => atMs <= nowMs + aheadMsMax;
 
 /** What the own user chose on a device whose clock is far ahead was chosen now. */

@@ -8,8 +8,9 @@
 import { sha256 } from "#sha256";
 import { encodeHex, utf8 } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
-import { dayMs, hourMs } from "../../core/codec/time.ts";
+import { dayMs, hourMs, secondMs } from "../../core/codec/time.ts";
 import { isInteger, isRecord } from "../base/shapes.ts";
+import { isReached } from "../base/times.ts";
 import { uuidOf } from "../keys/crypto.ts";
 import { isName } from "../mail/notes.ts";
 
@@ -18,8 +19,6 @@ const partsMax = 1_000;
 /** Beyond it an earlier key names nobody who is not known: a statement has room for what its maker says. */
 const healedPartsMax = 500;
 export const nonceCharactersMax = 64;
-/** A clock that is further ahead makes others wait. */
-const aheadMsMax = dayMs;
 
 type VersionedPart<Value extends string = string> = readonly [value: Value, version: number];
 type MemberPart = VersionedPart<"in" | "out">;
@@ -180,11 +179,12 @@ const versionsOf = ({ name, members }: Statement): number[] => [
 
 /** Greater than all that is known here, and at least the clock in seconds. */
 const nextVersion = (state: GroupState, nowMs: number): number =>
-  1 + Math.max(Math.floor(nowMs / 1_000) - 1, ...versionsOf(state), ...Object.values(state.left));
+  1 +
+  Math.max(Math.floor(nowMs / secondMs) - 1, ...versionsOf(state), ...Object.values(state.left));
 
-/** Whose clock is so far ahead that others wait until its time has come. */
+/** Versions are seconds of their maker's clock: one that is too far ahead waits for its time. */
 const mustWait = (versions: readonly number[], nowMs: number): boolean =>
-  Math.max(0, ...versions) * 1_000 > nowMs + aheadMsMax;
+  !isReached(Math.max(0, ...versions) * secondMs, nowMs);
 
 /** Without what is so far ahead: also an own device's word waits for its time. The same object when nothing is. */
 export function nearState(state: GroupState, nowMs: number): GroupState {
