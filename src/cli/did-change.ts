@@ -15,7 +15,7 @@ import {
   ownerUpdates,
 } from "../client/identity/change.ts";
 import { move } from "../client/identity/moving.ts";
-import { inForce, nextIdentity, publishKeys } from "../client/identity/new-keys.ts";
+import { beginReplacing, inForce, publishKeys } from "../client/identity/new-keys.ts";
 import { keepBundles } from "../client/identity/own-bundles.ts";
 import { keepPushes } from "../client/identity/push.ts";
 import {
@@ -156,10 +156,11 @@ async function rotateKeys(session: CommandSession, flags: KeptFlags): Promise<vo
       `other devices of ${name} would be locked out: replace its keys by waypost device remove`,
     );
   const { kept } = noteKept(report, await recordReplacement(client, identity), flags);
-  const next = await changeIdentity(keys, identity, (stored) => nextIdentity(stored, Date.now()));
-  const waiting = session.waiting("waiting for the new keys");
-  const rotated = await publishKeys(client, next, { waiting, ...kept });
   const storeIdentity = (edit: EditIdentity) => changeIdentity(keys, identity, edit);
+  const beginning = { nowMs: Date.now(), ...kept };
+  const next = await beginReplacing(client.known.memory, storeIdentity, beginning);
+  const waiting = session.waiting("waiting for the new keys");
+  const rotated = await publishKeys(client, next, { waiting });
   const stored = await storeIdentity((now) => inForce(now, rotated));
   // No Cache wakes a device for who had the keys.
   const ended = await attempt(() => keepPushes({ client, identity: stored }, []));

@@ -3,8 +3,9 @@
  * whether somebody else has changed its record.
  * Source: docs/client.md "Forward secrecy", docs/trust.md "The own record".
  */
-import { attempt, ClientError, localError } from "./base/failure.ts";
+import { attempt, ClientError, insist, localError } from "./base/failure.ts";
 import type { WaypostOptions } from "./identity/opening.ts";
+import { deviceName } from "./keys/key-stores.ts";
 import { isRotationDue, renderIdentity, rotationMsDefault } from "./keys/keys.ts";
 import type { EditIdentity } from "./keys/stored.ts";
 import type { OwnIdentity } from "./mail/own-identity.ts";
@@ -41,6 +42,40 @@ export class Upkeep {
       this.#identity.emit({ type: "failed", what, error: result });
   }
 
+  /**
+   * Where no store has devices that would do it: ends a replacement of the keys that was interrupted, since who had the former
+   * ones has their rights until then. The first try is awaited; another one's keys end it with `root_replaced`.
+   */
+  async endReplacing(): Promise<void> {
+    const { keys, secrets } = this.#identity;
+    if (secrets.nextRootSeed === null || this.#host.session() !== null) return;
+    // A removal, which the store of the devices has.
+    if ((await keys.load(deviceName(secrets.name))) !== null) return;
+    const { signal } = this.#host;
+    await new Promise<void>((resolve) => {
+      const report = (error: ClientError) => {
+        if (!signal.aborted) this.#identity.emit({ type: "failed", what: "rotation", error });
+        resolve();
+      };
+      const isFinal = async ({ code }: ClientError) => code === "root_replaced";
+      const end = () => this.#identity.inOrder(() => this.#publishNext());
+      void insist(end, { signal, report, isFinal }).finally(resolve);
+    });
+  }
+
+  async #publishNext(): Promise<void> {
+    const { client, waiting } = this.#identity;
+    const next = await this.#identity.change((stored) => stored);
+    if (next.nextRootSeed === null) return;
+    const { inForce, publishKeys } = await import("./identity/new-keys.ts");
+    const renewed = await publishKeys(client, next, { waiting });
+    const identity = await this.#identity.change((stored) => inForce(stored, renewed));
+    this.#identity.forgetAuthor();
+    const { keepPushes } = await import("./identity/push.ts");
+    await this.orFailed("rotation", () => keepPushes({ client, identity }, []));
+    void this.keepBundles();
+  }
+
   /** Replaces the key that others seal to when it is due. */
   async rotate(): Promise<void> {
     const everyMs = this.#everyMs;
@@ -65,6 +100,8 @@ export class Upkeep {
     await this.orFailed("rotation", async () => {
       const { keepBundles, keepTrying } = await import("./identity/own-bundles.ts");
       const keep = async () => {
+        // Without the former secrets, as after a restoration, the former bundle would look like a stranger's.
+        if (this.#identity.secrets.nextRootSeed !== null) return "none";
         const devices = await this.#host.session()?.devices.others();
         const change = (edit: EditIdentity) => this.#identity.change(edit);
         // Senders compare its times with the nodes' clock.
@@ -93,6 +130,9 @@ export class Upkeep {
     const rotate = async () => {
       const devices = this.#host.session()?.devices;
       await devices?.look();
+      // A replacement of all keys has the next one, and a second change of the document would hold it up.
+      const { isReplacing } = await import("./identity/new-keys.ts");
+      if (await isReplacing(client.known.memory, this.#identity.secrets)) return;
       // Once a week, and loaded then.
       const { rotateAgreement } = await import("./identity/rotation.ts");
       const change = (edit: EditIdentity) => this.#identity.change(edit);

@@ -117,6 +117,7 @@ export class Waypost {
     if (options.store !== undefined) me.#session = await me.#openStore(options.store);
     const begin = async () => {
       const isNew = await settleIdentity(client, identity.secrets, { ...options, urls });
+      await me.#upkeep.endReplacing();
       await me.#upkeep.rotateIfDue();
       // Who has announced bundles with the first document is reached when there is one.
       const keeping = me.#upkeep.keepBundles();

@@ -9,7 +9,7 @@
  * random DIDs, of which nothing is proven, and that must be found.
  */
 import { parseArgs } from "node:util";
-import { attempt, ClientError } from "../../src/client/base/failure.ts";
+import { attempt, ClientError, localError } from "../../src/client/base/failure.ts";
 import { nextIdentity, publishKeys } from "../../src/client/identity/new-keys.ts";
 import { x25519PublicKey } from "../../src/client/keys/crypto.ts";
 import { type KeyStore, memoryKeys } from "../../src/client/keys/key-stores.ts";
@@ -404,7 +404,9 @@ async function renewed(person: Person): Promise<void> {
 /** Does what an interrupted change left, and replaces the key that others seal to. */
 async function renew(person: Person): Promise<void> {
   person.me = await openPerson(person);
-  if (person.me.identity.nextRootSeed !== null) await replaceRoot(person);
+  // The opening ends what was interrupted; a call that was signed and swallowed holds it up until it has expired.
+  if (person.me.identity.nextRootSeed !== null)
+    throw localError("change_pending", `${person.did} has not ended a replacement of its keys`);
   const rotated = new Promise<void>((resolve, reject) =>
     person.me.on((event) => {
       if (event.type === "rotated") resolve();

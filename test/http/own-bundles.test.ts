@@ -9,7 +9,7 @@ import { keepBundles } from "../../src/client/identity/own-bundles.ts";
 import { alone } from "../../src/client/identity/sharing.ts";
 import { ed25519PublicKey, verifySignature } from "../../src/client/keys/crypto.ts";
 import { agreementSecrets, rootSignerId } from "../../src/client/keys/keys.ts";
-import { changeIdentity } from "../../src/client/keys/stored.ts";
+import { changeIdentity, type EditIdentity } from "../../src/client/keys/stored.ts";
 import { expandSeed } from "../../src/client/keys/xwing.ts";
 import type { WaypostEvent } from "../../src/client/mail/message.ts";
 import { activeDocument } from "../../src/client/trust/client.ts";
@@ -199,18 +199,20 @@ test("a bundle that was signed while the root key was being replaced is signed a
   const newRootPubkey = await ed25519PublicKey(next.nextRootSeed as Uint8Array);
   const rootKey = { action: "UpdateRootPubkey", did: me.did, newRootPubkey } as const;
   await change(me.client, rootKey, { signer, waiting });
-  await me.close();
 
   // Interrupted here: the root key is new, and the document has the old method.
-  const between = await open({ ...where, announce: true });
+  const editing = (edit: EditIdentity) => changeIdentity(where.keys, me.identity, edit);
+  const keeping = { nowMs: Date.now(), waiting, change: editing, announces: true };
+  await keepBundles(me.client, me.did, keeping);
   const first = await until(
-    () => shown(between),
+    () => shown(me),
     (bundle) => bundle !== null && bundle.keyId !== before?.keyId,
   );
-  const published = await publishKeys(between.client, between.identity, { waiting });
-  await changeIdentity(where.keys, between.identity, (stored) => inForce(stored, published));
-  expect(await shown(between)).toBeNull();
-  await between.close();
+  const held = await editing((stored) => stored);
+  const published = await publishKeys(me.client, held, { waiting });
+  await editing((stored) => inForce(stored, published));
+  expect(await shown(me)).toBeNull();
+  await me.close();
 
   const again = await open({ ...where, announce: true });
   const second = await until(

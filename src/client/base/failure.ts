@@ -134,6 +134,28 @@ export async function retryTemporary<T>(
   }
 }
 
+type Insisting = {
+  readonly signal: AbortSignal;
+  /** Of the first failure. */
+  readonly report: (error: ClientError) => void;
+  /** Whether another try is worth nothing. */
+  readonly isFinal: (error: ClientError) => Promise<boolean>;
+};
+
+/** Again after each failure until it succeeds, with longer and longer pauses. */
+export async function insist(
+  work: () => Promise<unknown>,
+  { signal, report, isFinal }: Insisting,
+): Promise<void> {
+  for (let failures = 0; !signal.aborted; failures++) {
+    const result = await attempt(work);
+    if (!(result instanceof ClientError)) return;
+    if (failures === 0) report(result);
+    if (await isFinal(result)) return;
+    await pause(backoffMs(failures), signal);
+  }
+}
+
 /** What is thrown when the signal of a call was aborted. */
 export const abortedError = (): ClientError =>
   localError("aborted", "the signal of this call was aborted");

@@ -124,8 +124,12 @@ export const guardiansShape = object({
   before: nullable(bytes32),
   rootKey: nullable(bytes32),
 });
-/** A replacement of the keys that is under way: ids of the services and methods that its user has ticked. */
-export const replacingShape = object({ services: array(text), methods: nullable(array(text)) });
+/** A replacement of the keys that is under way: the root key that it makes, and ids of what its user has ticked. */
+export const replacingShape = object({
+  rootKey: bytes32,
+  services: array(text),
+  methods: nullable(array(text)),
+});
 export const replacingKey = "replacing";
 /** The root key of the last backup. */
 export const backupShape = object({ rootKey: bytes32 });

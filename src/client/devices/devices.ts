@@ -8,9 +8,10 @@ import type { Did } from "../../core/codec/did.ts";
 import { secondMs } from "../../core/codec/time.ts";
 import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { late, withDeadline } from "../../core/std/bounded.ts";
-import { attempt, backoffMs, ClientError, localError, pause } from "../base/failure.ts";
-import { keepingKey, replacingKey } from "../base/kept.ts";
-import { inForce, nextIdentity, publishKeys } from "../identity/new-keys.ts";
+import { attempt, backoffMs, ClientError, insist, localError, pause } from "../base/failure.ts";
+import { keepingKey } from "../base/kept.ts";
+import { beginReplacing, inForce, isReplacing, publishKeys } from "../identity/new-keys.ts";
+import type { KeptRecord } from "../identity/replacement.ts";
 import type { OtherDevices } from "../identity/sharing.ts";
 import { deviceName } from "../keys/key-stores.ts";
 import type { Identity } from "../keys/keys.ts";
@@ -76,7 +77,6 @@ export class Devices {
   readonly #ring: Ring;
   readonly #facts: AwaitedFacts;
   #isResuming = false;
-  #kept: Pick<Replacing, "services" | "methods"> = {};
   /** What follows the last replacement: others could not write before. */
   #renewed: Promise<void> = Promise.resolve();
   #opening: Promise<{ readonly sync: Sync; readonly link: DeviceLink }> | null = null;
@@ -137,7 +137,7 @@ export class Devices {
     return otherDevices(await this.#ring.audience(own), { own, table: this.#table, of: this });
   }
 
-  /** Begins when there are other devices. @internal */
+  /** Speaks with other devices where there are any, and ends what was interrupted. @internal */
   async start(): Promise<void> {
     void attempt(() => this.#keepPushes("rest"));
     const { hasDevices } = await this.#table.meta();
@@ -147,48 +147,28 @@ export class Devices {
   }
 
   /**
-   * Goes on with removals and new keys that were interrupted, and with removals that another replacement of the keys overtook,
-   * until they hold. The first failure is an event.
+   * Goes on with replacements of the keys and removals that were interrupted, or that another replacement overtook, until they
+   * hold. The first failure is an event.
    */
   async #resume(): Promise<void> {
     if (this.#isResuming) return;
     this.#isResuming = true;
-    try {
-      for (let failures = 0; !this.#signal.aborted; failures++) {
-        const result = await attempt(() => this.#removeLeaving());
-        if (!(result instanceof ClientError)) return;
-        if (failures === 0) this.#failed(result);
-        await pause(backoffMs(failures), this.#signal);
-      }
-    } finally {
+    // The keys of another device come from that one; without any, the user alone can help.
+    const isFinal = async ({ code }: ClientError) =>
+      code === "root_replaced" && !(await this.#table.meta()).hasDevices;
+    const report = (error: ClientError) => this.#failed(error);
+    await insist(() => this.#goOn(), { signal: this.#signal, report, isFinal }).finally(() => {
       this.#isResuming = false;
-    }
-  }
-
-  /** All at once. A removal that is under way comes first. */
-  #removeLeaving(): Promise<void> {
-    return this.#own.identity.inOrder(async () => {
-      const leaving = (await peersOf(this.#table)).filter(({ isLeaving }) => isLeaving);
-      if (leaving.length > 0) await this.#remove(leaving.map(({ did }) => did));
-      else if (await this.#isReplacing()) await this.#finish();
     });
   }
 
-  async #isReplacing(): Promise<boolean> {
-    const { client, secrets } = this.#own.identity;
-    return secrets.nextRootSeed !== null || (await client.known.memory.load(replacingKey)) !== null;
-  }
-
-  /** New keys that were made and are not in force, or of which the document is still that of the ones before. */
-  async #finish(): Promise<void> {
-    await this.#mustLead();
-    const held = await this.#change((stored) => stored);
-    if ((await peersOf(this.#table)).length > 0) {
-      const { sync } = await this.#open();
-      if (!(await this.#ring.isOffered(held))) await this.#offer(held);
-      await sync.synced();
-    }
-    await this.#publish(held);
+  /** All at once. A removal that is under way comes first. */
+  #goOn(): Promise<void> {
+    return this.#own.identity.inOrder(async () => {
+      const leaving = (await peersOf(this.#table)).filter(({ isLeaving }) => isLeaving);
+      if (leaving.length > 0) return this.#remove(leaving.map(({ did }) => did));
+      if (await this.#endReplacing()) await this.#endPushes();
+    });
   }
 
   /** Again whatever the answer was: a network that asks for a login, or a proxy before the Directory, may have given it. */
@@ -396,11 +376,10 @@ export class Devices {
    * doesn't hold those whose ids `methods` has, or without it those that it has added (`replacement`).
    */
   async replaceKeys({ keep, ...kept }: Replacing = {}): Promise<void> {
-    this.#kept = kept;
     await this.#own.identity.inOrder(async () => {
       const peers = await peersOf(this.#table);
       const gone = peers.map(({ did }) => did).filter((did) => keep?.includes(did) === false);
-      await this.#remove(gone);
+      await this.#remove(gone, kept);
     });
     await this.#renewed;
   }
@@ -413,7 +392,7 @@ export class Devices {
     return { devices, ...(await recordReplacement(client, secrets)) };
   }
 
-  async #remove(gone: readonly Did[]): Promise<void> {
+  async #remove(gone: readonly Did[], kept: KeptRecord = {}): Promise<void> {
     await this.#mustLead();
     const hasDevices = (await peersOf(this.#table)).length > 0;
     const { sync } = hasDevices || gone.length > 0 ? await this.#open() : { sync: null };
@@ -431,15 +410,19 @@ export class Devices {
       }
     });
     await sync?.refresh();
-    const next = await this.#newKeys();
+    const next = await this.#newKeys(kept);
     await sync?.synced();
     await this.#publish(next);
     for (const did of gone) await this.#forget(did);
     await sync?.refresh();
-    const kept = await attempt(() => this.#keepPushes("all"));
-    if (kept instanceof ClientError) this.#failed(kept);
+    await this.#endPushes();
     for (const id of gone)
       this.#own.announce({ type: "changed", conversation: null, id, what: "removed" });
+  }
+
+  async #endPushes(): Promise<void> {
+    const ended = await attempt(() => this.#keepPushes("all"));
+    if (ended instanceof ClientError) this.#failed(ended);
   }
 
   /** No Cache wakes a device that isn't listed; `rest`: where an earlier call could not end that. */
@@ -460,12 +443,32 @@ export class Devices {
   }
 
   /** New keys. Those of a replacement that was interrupted, which that device may have, end first. */
-  async #newKeys(): Promise<Identity> {
-    const held = await this.#change((stored) => stored);
-    if (held.nextRootSeed !== null) await this.#publish(held);
-    const next = await this.#change((stored) => nextIdentity(stored, this.#own.nowMs()));
+  async #newKeys(kept: KeptRecord): Promise<Identity> {
+    await this.#change((stored) => stored);
+    await this.#endReplacing();
+    const { memory } = this.#own.identity.client.known;
+    const change = (edit: EditIdentity) => this.#change(edit);
+    const next = await beginReplacing(memory, change, { nowMs: this.#own.nowMs(), ...kept });
     await this.#offer(next);
     return next;
+  }
+
+  /** Says whether there was one to end. */
+  async #endReplacing(): Promise<boolean> {
+    const { client, secrets } = this.#own.identity;
+    const { memory } = client.known;
+    if (!(await isReplacing(memory, secrets))) return false;
+    // Another process may have ended it meanwhile.
+    const held = await this.#change((stored) => stored);
+    if (!(await isReplacing(memory, held))) return false;
+    await this.#mustLead();
+    if ((await peersOf(this.#table)).length > 0) {
+      const { sync } = await this.#open();
+      if (!(await this.#ring.isOffered(held))) await this.#offer(held);
+      await sync.synced();
+    }
+    await this.#publish(held);
+    return true;
   }
 
   /** The others get the keys before they are in force. */
@@ -482,7 +485,7 @@ export class Devices {
 
   async #publish(next: Identity): Promise<void> {
     const { client, waiting } = this.#own.identity;
-    const renewed = await publishKeys(client, next, { waiting, ...this.#kept });
+    const renewed = await publishKeys(client, next, { waiting });
     await this.#change((stored) => inForce(stored, renewed));
     await this.look();
     this.#renewed = this.#own.onNewKeys();

@@ -25,7 +25,7 @@ import {
   reliable,
   type TextStore,
 } from "../keys/key-stores.ts";
-import { heldSeed, type Identity, parseIdentity, renderIdentity } from "../keys/keys.ts";
+import { freshSeed, heldSeed, type Identity, parseIdentity, renderIdentity } from "../keys/keys.ts";
 import { passphraseKey } from "../keys/locks.ts";
 import { changeIdentity } from "../keys/stored.ts";
 import { provingAt, waitingDefault } from "../net/directory.ts";
@@ -36,7 +36,7 @@ import { Table } from "../store/table.ts";
 import { type Client, connect, rootKeyOf } from "../trust/client.ts";
 import { rememberHosts } from "../trust/hosts.ts";
 import { recall } from "../trust/trust.ts";
-import { inForce, nextIdentity, publishKeys } from "./new-keys.ts";
+import { inForce, nextIdentity, publishKeys, rememberChoice } from "./new-keys.ts";
 import type { Choosing } from "./replacement.ts";
 
 const magic = "waypost-backup:v1\n";
@@ -201,12 +201,17 @@ export async function restore(
   await memory.save(historyKey, isHistoryOnly ? renderKept({ did, storeKey }) : null);
   if (isHistoryOnly) return { did, isHistoryOnly };
   await rememberBackup(memory, identity);
-  const restored = areOthersLost ? nextIdentity(identity, Date.now()) : identity;
+  const root = identity.nextRootSeed ?? freshSeed();
+  const restored = areOthersLost ? nextIdentity(identity, Date.now(), root) : identity;
   const saved = areOthersLost ? renderIdentity(restored) : text;
-  if (!(await keys.replace(name, null, saved))) throw taken();
+  // Remembered first: interrupted from here on, it ends as the user has chosen when the identity is opened.
   if (client !== null && kept !== null) {
     await rememberHosts(client, did, kept.own);
-    const renewed = await publishKeys(client, restored, { waiting: waitingDefault, ...kept });
+    await rememberChoice(memory, root, kept);
+  }
+  if (!(await keys.replace(name, null, saved))) throw taken();
+  if (client !== null && kept !== null) {
+    const renewed = await publishKeys(client, restored, { waiting: waitingDefault });
     await changeIdentity(keys, restored, (stored) => inForce(stored, renewed));
   }
   return { did, isHistoryOnly };

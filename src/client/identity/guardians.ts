@@ -13,7 +13,7 @@ import { guardiansShape, shareShape } from "../base/kept.ts";
 import { type Of, parseKept, renderKept } from "../base/shapes.ts";
 import { ed25519PublicKey } from "../keys/crypto.ts";
 import { type KeyStore, memoryOf, reliable } from "../keys/key-stores.ts";
-import { type Identity, newIdentity, renderIdentity } from "../keys/keys.ts";
+import { freshSeed, type Identity, newIdentity, renderIdentity } from "../keys/keys.ts";
 import { changeIdentity, type EditIdentity } from "../keys/stored.ts";
 import { shareType } from "../mail/content.ts";
 import type { MessageOptions } from "../mail/send.ts";
@@ -24,7 +24,7 @@ import { activeDocument, type Client, connect, findName, rootKeyOf } from "../tr
 import type { Fingerprint } from "../trust/fingerprint.ts";
 import { rememberHosts } from "../trust/hosts.ts";
 import { distrust, recall } from "../trust/trust.ts";
-import { inForce, nextIdentity, publishKeys } from "./new-keys.ts";
+import { inForce, nextIdentity, publishKeys, rememberChoice } from "./new-keys.ts";
 import type { Choosing } from "./replacement.ts";
 
 const [sharesCount, sharesNeeded] = [3, 2];
@@ -185,12 +185,16 @@ export async function restoreFromGuardians({
   const lost = { ...made, methods, agreements: [] };
   const { own: services, ...kept } = await chooseRestored(client, lost, { choose, urls });
   // Who has lost the keys, or had them stolen, keeps none of them.
-  const identity = nextIdentity({ ...made, methods, agreements }, Date.now());
-  if (!(await keys.replace(name, null, renderIdentity(identity))))
-    throw localError("name_taken", `an identity called ${name} already exists`);
+  const root = freshSeed();
+  const identity = nextIdentity({ ...made, methods, agreements }, Date.now(), root);
+  const taken = () => localError("name_taken", `an identity called ${name} already exists`);
+  if ((await keys.load(name)) !== null) throw taken();
+  // Remembered first: interrupted from here on, it ends as the user has chosen when the identity is opened.
   client.known.memory = memoryOf(keys, name);
   await rememberHosts(client, did, services);
-  const renewed = await publishKeys(client, identity, { waiting: waitingDefault, ...kept });
+  await rememberChoice(client.known.memory, root, kept);
+  if (!(await keys.replace(name, null, renderIdentity(identity)))) throw taken();
+  const renewed = await publishKeys(client, identity, { waiting: waitingDefault });
   const restored = await changeIdentity(keys, identity, (stored) => inForce(stored, renewed));
   // What can't be reached now is asked when the identity is opened.
   await attempt(async () => {

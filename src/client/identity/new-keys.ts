@@ -12,6 +12,7 @@ import { replacingKey, replacingShape } from "../base/kept.ts";
 import { renderKept } from "../base/shapes.ts";
 import { newestUnder } from "../keys/agreements.ts";
 import { ed25519PublicKey, x25519PublicKey } from "../keys/crypto.ts";
+import type { TextStore } from "../keys/key-stores.ts";
 import {
   freshAgreement,
   freshSeed,
@@ -20,6 +21,7 @@ import {
   nameOfSeed,
   rootSignerId,
 } from "../keys/keys.ts";
+import type { EditIdentity } from "../keys/stored.ts";
 import type { Waiting } from "../net/directory.ts";
 import { type Client, rootKeyOf } from "../trust/client.ts";
 import { hostOf, loadOwnHosts, rememberHosts } from "../trust/hosts.ts";
@@ -28,9 +30,8 @@ import { recall } from "../trust/trust.ts";
 import { change, publishEdited } from "./change.ts";
 
 /** New secrets behind those in force, which nothing earlier leads to. An interrupted change keeps its keys. */
-export function nextIdentity(identity: Identity, nowMs: number): Identity {
+export function nextIdentity(identity: Identity, nowMs: number, root = freshSeed()): Identity {
   if (identity.nextRootSeed !== null) return identity;
-  const root = freshSeed();
   const ids = [...new Set(identity.methods.filter(isOwn).map(({ id }) => id))];
   const rootId = `${identity.did}#root`;
   const under = nameOfSeed(root);
@@ -64,30 +65,67 @@ export function withoutNext(identity: Identity): Identity {
   };
 }
 
-type Publishing = {
-  readonly waiting: Waiting;
+type KeptChoice = {
   /** Ids of services that stay although this identity may not have named them. */
   readonly services?: readonly string[];
   /** Ids of methods that stay although this device doesn't hold them; without it those that it has added. */
-  readonly methods?: readonly string[] | undefined;
+  readonly methods?: readonly string[] | null | undefined;
 };
+
+/**
+ * Before new keys are stored: what stays in the record besides. Whatever interrupts the replacement, it ends as the user has
+ * chosen.
+ */
+export async function rememberChoice(
+  memory: TextStore,
+  nextRootSeed: Uint8Array,
+  { services = [], methods = null }: KeptChoice,
+): Promise<void> {
+  const rootKey = await ed25519PublicKey(nextRootSeed);
+  await memory.save(replacingKey, renderKept({ rootKey, services, methods }));
+}
+
+async function choiceFor(memory: TextStore, rootSeed: Uint8Array): Promise<KeptChoice | null> {
+  const kept = await recall(memory, replacingKey, replacingShape);
+  return kept !== null && equalBytes(kept.rootKey, await ed25519PublicKey(rootSeed)) ? kept : null;
+}
+
+/** Stores new keys, and what the user has chosen to keep. Those of an interrupted replacement go on with this choice. */
+export async function beginReplacing(
+  memory: TextStore,
+  change: (edit: EditIdentity) => Promise<Identity>,
+  { nowMs, ...choice }: KeptChoice & { readonly nowMs: number },
+): Promise<Identity> {
+  const { nextRootSeed } = await change((stored) => stored);
+  const root = nextRootSeed ?? freshSeed();
+  await rememberChoice(memory, root, choice);
+  return change((stored) => nextIdentity(stored, nowMs, root));
+}
+
+/** Whether new keys were stored, and the document may not have them so far. */
+export async function isReplacing(memory: TextStore, identity: Identity): Promise<boolean> {
+  const { rootSeed, nextRootSeed } = identity;
+  return nextRootSeed !== null || (await choiceFor(memory, rootSeed)) !== null;
+}
 
 /**
  * Publishes the keys of an identity, by command and after a removal of a device or a restoration: root key, methods,
  * and the key that others seal to. `next` has the new secrets behind the old ones, and a new root key as the next.
- * Called again after an interruption, also without what its user had ticked, it does what is left.
+ * Called again after an interruption, it does what is left.
  */
 export async function publishKeys(
   client: Client,
   next: Identity,
-  { waiting, ...given }: Publishing,
+  { waiting }: { readonly waiting: Waiting },
 ): Promise<Identity> {
   const { did, nextRootSeed } = next;
+  const { memory } = client.known;
   const rootSeed = nextRootSeed ?? next.rootSeed;
+  const choice = await choiceFor(memory, rootSeed);
+  const { services = [], methods } = choice ?? {};
   const newRootPubkey = await ed25519PublicKey(rootSeed);
   const replaced = () =>
     localError("root_replaced", `the root key of ${did} was replaced by another device`);
-  const { services, methods } = await tickedNow(client, given);
   const inForceKey = await rootKeyOf(client, did);
   if (!equalBytes(inForceKey, newRootPubkey)) {
     // A signature of an earlier key would be refused, and stand in the way of the next one.
@@ -102,30 +140,18 @@ export async function publishKeys(
   };
   await publishEdited(client, did, { rootSeed, edited, waiting });
   if (!equalBytes(await rootKeyOf(client, did), newRootPubkey)) throw replaced();
-  await client.known.memory.save(replacingKey, null);
+  if (choice !== null) await memory.save(replacingKey, null);
   return { ...next, rootSeed, nextRootSeed: null };
-}
-
-/** What stays, as it was given, or when the replacement began that goes on now. */
-async function tickedNow(
-  { known }: Client,
-  { services, methods }: Omit<Publishing, "waiting">,
-): Promise<{ readonly services: readonly string[]; readonly methods?: readonly string[] }> {
-  const isGiven = services !== undefined || methods !== undefined;
-  const before = isGiven ? null : await recall(known.memory, replacingKey, replacingShape);
-  const kept = before ?? { services: services ?? [], methods: methods ?? null };
-  await known.memory.save(replacingKey, renderKept(kept));
-  return { services: kept.services, ...(kept.methods === null ? {} : { methods: kept.methods }) };
 }
 
 /** Keys of methods that stay: those that the user has ticked are this identity's own from now on. */
 async function keptKeys(
   client: Client,
   { id, verificationMethod }: DidDocument,
-  ticked: readonly string[] | undefined,
+  ticked: readonly string[] | null | undefined,
 ): Promise<readonly string[]> {
   const did = id as Did;
-  if (ticked === undefined) return loadAddedKeys(client, did);
+  if (ticked === undefined || ticked === null) return loadAddedKeys(client, did);
   const keys = verificationMethod
     .filter((one) => ticked.includes(one.id))
     .map(({ publicKeyMultibase }) => publicKeyMultibase);

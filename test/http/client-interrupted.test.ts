@@ -1,0 +1,236 @@
+/**
+ * A replacement of all keys that the network interrupts anywhere: the next start ends it, with what the user has ticked. Until
+ * then who has the former keys reads and signs.
+ */
+import { expect, test } from "bun:test";
+import { restore } from "../../src/client/identity/backup.ts";
+import { change } from "../../src/client/identity/change.ts";
+import { restoreFromGuardians } from "../../src/client/identity/guardians.ts";
+import type { WaypostOptions } from "../../src/client/identity/opening.ts";
+import { ed25519PublicKey } from "../../src/client/keys/crypto.ts";
+import { memoryKeys } from "../../src/client/keys/key-stores.ts";
+import { freshSeed } from "../../src/client/keys/keys.ts";
+import { shareType } from "../../src/client/mail/content.ts";
+import type { WaypostEvent } from "../../src/client/mail/message.ts";
+import { activeDocument, connect } from "../../src/client/trust/client.ts";
+import { Waypost } from "../../src/client/waypost.ts";
+import { peopleAtNodes, waiting } from "../support/people.ts";
+import { devicesAt, until } from "./own-devices.ts";
+
+const people = peopleAtNodes();
+const { at, open, keep } = people;
+const { place, linked } = devicesAt(people);
+const passphrase = "a long passphrase";
+
+/** A Directory that is away after so many calls that change something. */
+function leavingDirectory(writes: number) {
+  let left = writes;
+  let isAway = false;
+  const server = Bun.serve({
+    hostname: "127.0.0.1",
+    port: 0,
+    fetch: async (request) => {
+      const { pathname, search } = new URL(request.url);
+      const { method, headers } = request;
+      if (method !== "GET") isAway ||= left-- === 0;
+      if (isAway) return Response.json({ code: "not_here" }, { status: 404 });
+      const body = method === "GET" ? null : await request.bytes();
+      return fetch(`${at.url}${pathname}${search}`, { method, headers, body });
+    },
+  });
+  return { url: `http://127.0.0.1:${server.port}`, stop: () => server.stop(true) };
+}
+
+const failing = (work: Promise<unknown>) =>
+  work.then(
+    () => "done",
+    () => "interrupted",
+  );
+
+/** What a thief of the keys has added, and what the user will tick. */
+async function withServices({ did, client, identity }: Waypost): Promise<readonly string[]> {
+  const signer = { keyId: "root", seed: identity.rootSeed };
+  const ids: string[] = [];
+  // By another program: this one remembers the hosts of neither.
+  const elsewhere = connect({ directoryUrl: at.url, relayUrl: at.url });
+  elsewhere.known.ledger = client.known.ledger;
+  for (const name of ["evil", "liked"]) {
+    const service = {
+      ...{ id: `${did}#${name}`, type: "SvcInboxService", authorization: null, priority: null },
+      serviceEndpoint: [`https://${name}.example`],
+    };
+    await change(elsewhere, { action: "AddService", did, service }, { signer, waiting });
+    ids.push(service.id);
+  }
+  return ids;
+}
+
+type Place = Partial<WaypostOptions> & Pick<WaypostOptions, "keys">;
+type Given = {
+  readonly liked: string;
+  readonly directoryUrl: string;
+  readonly shares: readonly string[];
+};
+/** How the replacement ended, and where the identity is opened again. */
+type Way = (
+  owner: Waypost,
+  where: Place,
+  given: Given,
+) => Promise<{ readonly ended: string; readonly again: Place }>;
+
+const directly = (directoryUrl: string) => ({
+  directoryUrl,
+  relayUrl: at.url,
+  cacheUrl: at.url,
+});
+
+/** Opened again over a Directory that goes away. */
+async function overLeaving({ url: _, ...where }: Place, directoryUrl: string): Promise<Waypost> {
+  return keep(Waypost.open({ ...where, ...directly(directoryUrl) }));
+}
+
+const replaced: Way = async (owner, where, { liked, directoryUrl }) => {
+  await owner.close();
+  const me = await overLeaving(where, directoryUrl);
+  const ended = await failing(me.devices.replaceKeys({ services: [liked] }));
+  await me.close();
+  return { ended, again: where };
+};
+
+const besideAnother: Way = async (owner, where, given) => {
+  await linked(owner);
+  return replaced(owner, where, given);
+};
+
+const restored =
+  (store: () => Partial<WaypostOptions>): Way =>
+  async (owner, _, { liked, directoryUrl }) => {
+    const file = await new Response(await owner.backup({ passphrase })).bytes();
+    await owner.close();
+    const again = { url: at.url, keys: memoryKeys(), waiting, ...store() };
+    const restoring = restore(new Response(file).body as ReadableStream<Uint8Array>, {
+      ...{ passphrase, ...again, areOthersLost: true },
+      ...directly(directoryUrl),
+      choose: async () => ({ services: [liked] }),
+    });
+    return { ended: await failing(restoring), again };
+  };
+
+/** Shares of two guardians. */
+async function appointed(owner: Waypost): Promise<readonly string[]> {
+  const guardians = await Promise.all([open(place()), open(place()), open(place())]);
+  for (const { did } of guardians) await owner.store.savePerson(did, { isKnown: true });
+  for (const one of guardians) await one.store.savePerson(owner.did, { isKnown: true });
+  const choices = guardians.map(async ({ did: to }) => {
+    const { is } = await owner.fingerprint(to);
+    return { to, fingerprint: is };
+  });
+  await owner.appointGuardians(await Promise.all(choices));
+  const shareOf = async ({ store }: Waypost): Promise<string | null> => {
+    const found = (await store.messages(owner.did)).find((one) =>
+      one.mediaType.startsWith(shareType),
+    );
+    return found === undefined ? null : (await store.file(found)).text();
+  };
+  const shares: string[] = [];
+  for (const one of guardians.slice(0, 2))
+    shares.push(
+      (await until(
+        () => shareOf(one),
+        (text) => text !== null,
+      )) ?? "",
+    );
+  return shares;
+}
+
+const byGuardians: Way = async (owner, _, { liked, directoryUrl, shares }) => {
+  await owner.close();
+  const again = { url: at.url, keys: memoryKeys(), waiting };
+  const choose = async () => ({ services: [liked] });
+  const restoring = restoreFromGuardians({
+    ...{ shares, keys: again.keys, choose },
+    ...directly(directoryUrl),
+  });
+  return { ended: await failing(restoring), again: { ...again, store: place().store } };
+};
+
+const ways: Readonly<Record<string, Way>> = {
+  "of an only device": replaced,
+  "beside another device": besideAnother,
+  "of a backup whose devices are lost": restored(() => ({ store: place().store })),
+  "of a backup without a store": restored(() => ({})),
+  "by guardians": byGuardians,
+};
+
+const cases = Object.keys(ways).flatMap((name) =>
+  ["before the root key", "before the document"].map(
+    (when, writes) => [name, when, writes] as const,
+  ),
+);
+
+test.each(cases)(
+  "a replacement %s that is interrupted %s ends at the next start, with what was ticked",
+  async (name, _, writes) => {
+    const where = place();
+    const owner = await open(where);
+    // It replaces the keys, too.
+    const shares = name === "by guardians" ? await appointed(owner) : [];
+    const [evil = "", liked = ""] = await withServices(owner);
+    const key = (await activeDocument(owner.client, owner.did)).verificationMethod[0];
+    const directory = leavingDirectory(writes);
+    try {
+      const given = { liked, directoryUrl: directory.url, shares };
+      const { ended, again } = await (ways[name] as Way)(owner, where, given);
+      expect(ended).toBe("interrupted");
+      const events: WaypostEvent[] = [];
+      const me = await open({ ...again, onEvent: (event) => events.push(event) });
+      const document = await until(
+        () => activeDocument(connect({ directoryUrl: at.url, relayUrl: at.url }), owner.did),
+        (shown) => shown.verificationMethod[0]?.publicKeyMultibase !== key?.publicKeyMultibase,
+      );
+      expect(JSON.stringify(document)).not.toContain(key?.publicKeyMultibase ?? "");
+      const services = document.service.map(({ id }) => id);
+      expect([evil, liked].map((id) => services.includes(id))).toEqual([false, true]);
+      // It signs, and others seal to it, with the new keys.
+      const friend = await open();
+      await (await me.send(friend.did, "found again")).delivered;
+      await until(
+        async () => me.identity.nextRootSeed,
+        (seed) => seed === null,
+      );
+      expect(me.identity.nextRootSeed).toBeNull();
+      expect(events.filter(({ type }) => type === "failed")).toEqual([]);
+    } finally {
+      await directory.stop();
+    }
+  },
+  60_000,
+);
+
+test("a replacement that another one has overtaken meanwhile is said to the user", async () => {
+  const where = place();
+  const owner = await open(where);
+  const thief = owner.identity.rootSeed.slice();
+  const directory = leavingDirectory(0);
+  const given = { liked: "", directoryUrl: directory.url, shares: [] };
+  const { ended } = await replaced(owner, where, given).finally(() => directory.stop());
+  expect(ended).toBe("interrupted");
+  const elsewhere = connect({ directoryUrl: at.url, relayUrl: at.url });
+  elsewhere.known.ledger = owner.client.known.ledger;
+  const newRootPubkey = await ed25519PublicKey(freshSeed());
+  await change(
+    elsewhere,
+    { action: "UpdateRootPubkey", did: owner.did, newRootPubkey },
+    { signer: { keyId: "root", seed: thief }, waiting },
+  );
+  const failed: string[] = [];
+  const onEvent = (event: WaypostEvent) => {
+    if (event.type === "failed") failed.push(`${event.what} ${event.error.code}`);
+  };
+  await open({ ...where, onEvent });
+  await until(
+    async () => failed,
+    (all) => all.includes("devices root_replaced"),
+  );
+  expect(failed).toContain("devices root_replaced");
+}, 60_000);
