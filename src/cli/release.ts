@@ -42,7 +42,7 @@ async function verifyRelease(
   flags: VerifyFlags,
   list: string,
 ): Promise<void> {
-  const keys = flags.key === undefined ? keysOf(list) : [await namedKey(flags.key)];
+  const keys = flags.key === undefined ? listedKeys(list) : [await namedKey(flags.key)];
   const sumsFile = resolve(flags.sums);
   const sumsText = await readNeeded(sumsFile);
   const signature = parseReleaseSignature(await readNeeded(`${sumsFile}.minisig`));
@@ -68,7 +68,7 @@ async function verifyRelease(
 }
 
 /** Of the project, as this program was built with them. */
-function keysOf(list: string): readonly ReleaseKey[] {
+function listedKeys(list: string): readonly ReleaseKey[] {
   const keys = parseReleaseKeys(list) ?? [];
   if (keys.length > 0) return keys;
   throw failed(

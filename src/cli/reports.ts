@@ -130,7 +130,7 @@ async function fetchInto(
         const [id = "?"] = messageIdsOf(waiting);
         said.note(printable(`${id}: ${signed.message} (${signed.code})`));
       } else if (signed !== null && !(await kept.add(signed))) full.add(signed.reporter);
-      else if (signed !== null) await removeFrom(waiting, said);
+      else if (signed !== null) await removeFromMailbox(waiting, said);
     }
   for (const reporter of full)
     said.note(`${reporter} has ${keptPerReporter} open reports: others wait in the mailbox`);
@@ -149,7 +149,7 @@ async function openReport(
 }
 
 /** What stays is taken again, and counts once. Who reports becomes known to no mailbox. */
-async function removeFrom(
+async function removeFromMailbox(
   { parts }: PendingMessage,
   said: CommandSession["report"],
 ): Promise<void> {
@@ -323,7 +323,7 @@ const blockAuthors = (
     authors.delete((await session.identity()).did);
     if (authors.size === 0)
       throw failed("no signature in this report holds; `waypost block add` blocks without one");
-    const guests = invitation ? await guestsBeside([...authors], flags) : [];
+    const guests = invitation ? await guestsOfMembers([...authors], flags) : [];
     // A report must not harm its reporter, who may have come by the same invitation.
     const others = guests.filter((did) => did !== found.reporter);
     const subjects = [...new Set<string>([...authors, ...others, ...network])];
@@ -338,7 +338,7 @@ const blockAuthors = (
   });
 
 /** Everybody whom the invitations of these members let in. */
-async function guestsBeside(dids: readonly string[], flags: NodeFlags): Promise<string[]> {
+async function guestsOfMembers(dids: readonly string[], flags: NodeFlags): Promise<string[]> {
   const ids = new Set<string>();
   for (const member of dids) {
     const { invitation } = await askNode(flags, "/operations/member", { member });

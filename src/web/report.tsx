@@ -1,23 +1,23 @@
 /** Reporting: which messages of somebody the operator of this server gets to see, and whom they can ask. */
 import { useEffect, useState } from "preact/hooks";
 import { about } from "../client/net/about.ts";
-import type { Operator as NamedOperator, StoredMessage } from "../client/package.ts";
+import type { Operator, StoredMessage } from "../client/package.ts";
 import { Check, Dialog, Form, Input, useStored } from "./parts.tsx";
 import { summaryOf } from "./people.tsx";
 import { attempt, me, toast } from "./session.ts";
 import { timeOf } from "./text.ts";
 import { t } from "./words/language.ts";
 
-type Operator = {
+type OperatorFacts = {
   /** Whom reports go to, and whom the server named before, where that was somebody else. */
-  readonly named: NamedOperator | null;
+  readonly named: Operator | null;
   readonly contact: string | null;
   readonly rules: string | null;
 };
 
 /** What the server says of who runs it; `null` until it has answered. */
-function useOperator(): Operator | null {
-  const [operator, setOperator] = useState<Operator | null>(null);
+function useOperator(): OperatorFacts | null {
+  const [operator, setOperator] = useState<OperatorFacts | null>(null);
   useEffect(() => {
     const none = { named: null, contact: null, rules: null };
     const asked = Promise.all([about(me.client.directory.endpoint), me.operator()]);
@@ -34,7 +34,7 @@ const isLink = (url: string | null): url is string =>
   url !== null && /^(https:\/\/|mailto:)/.test(url);
 
 /** Where the operator is reached, and the rules; nothing where the server names none. */
-function OperatorLinks({ operator }: { readonly operator: Operator | null }) {
+function OperatorLinks({ operator }: { readonly operator: OperatorFacts | null }) {
   const links = [
     [operator?.contact ?? null, t.operatorContact],
     [operator?.rules ?? null, t.operatorRules],

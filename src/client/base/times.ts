@@ -11,6 +11,6 @@ const aheadMsMax = dayMs;
 /** Whether a clock that is ahead by less than a day can have stated the time. */
 export const isReached = (atMs: number, nowMs: number): boolean => atMs <= nowMs + aheadMsMax;
 
-/** What the own user chose on a device whose clock is far ahead was chosen now. */
-export const notAhead = (atMs: number, nowMs: number): number =>
+/** The time of a choice of this user on another device: one whose clock is far ahead chose now. */
+export const presentMs = (atMs: number, nowMs: number): number =>
   isReached(atMs, nowMs) ? atMs : nowMs;

@@ -141,8 +141,10 @@ export class Devices {
   async start(): Promise<void> {
     void attempt(() => this.#keepPushes("rest"));
     const { hasDevices } = await this.#table.meta();
-    if (hasDevices) await attempt(() => this.look());
-    if (hasDevices) await this.#openSoon(0);
+    if (hasDevices) {
+      await attempt(() => this.look());
+      await this.#openSoon(0);
+    }
     void this.#resume().catch((error: unknown) => this.#failed(error));
   }
 

@@ -7,7 +7,7 @@
  */
 
 import { type Did, isDid } from "../../core/codec/did.ts";
-import { isReached, notAhead } from "../base/times.ts";
+import { isReached, presentMs } from "../base/times.ts";
 import type { GroupRow } from "../groups/bundles.ts";
 import { contentType, groupType, measured, type Source } from "../mail/content.ts";
 import type { StoreChange } from "../mail/message.ts";
@@ -117,7 +117,7 @@ const takers: Takers = {
   m: takeMessage,
   v: takeDelivery,
   r: async ({ table, batch, nowMs }, row) => {
-    await rows.putReaction(table, batch, { ...row, sentMs: notAhead(row.sentMs, nowMs) });
+    await rows.putReaction(table, batch, { ...row, sentMs: presentMs(row.sentMs, nowMs) });
     return { type: "changed", conversation: row.conversation, id: row.target, what: "state" };
   },
   c: takeRead,
@@ -173,8 +173,8 @@ function presentPerson(person: rows.Person, nowMs: number): rows.Person {
   const { setMs, toldMs } = person;
   return {
     ...person,
-    ...(setMs === undefined ? {} : { setMs: notAhead(setMs, nowMs) }),
-    ...(toldMs === undefined ? {} : { toldMs: notAhead(toldMs, nowMs) }),
+    ...(setMs === undefined ? {} : { setMs: presentMs(setMs, nowMs) }),
+    ...(toldMs === undefined ? {} : { toldMs: presentMs(toldMs, nowMs) }),
   };
 }
 
@@ -260,7 +260,7 @@ async function takeRead(
   { table, batch, nowMs }: Taking,
   { id, readAtMs: givenMs }: rows.ConversationRow,
 ): Promise<StoreChange | null> {
-  const readAtMs = notAhead(givenMs, nowMs);
+  const readAtMs = presentMs(givenMs, nowMs);
   const place = keyOfConversation(table, id);
   const row = await batch.get<rows.ConversationRow>(place);
   if (row === null || readAtMs === 0) return null;

@@ -182,9 +182,6 @@ type ShownBundle = {
   readonly counts: boolean;
 };
 
-/** What a Cache shows: `null` for none. */
-type ShownHere = ShownBundle | null;
-
 class Keeper {
   readonly #client: Client;
   readonly #keeping: Keeping;
@@ -205,12 +202,12 @@ class Keeper {
     const isTurn = usedMs >= useMs + devices.rank * turnMs;
     if (held !== null && !isTurn && (await this.#wasSeen(held))) return "kept";
     const looks = await answersOf(caches.map((cache) => shownAt(cache, document, nowMs)));
-    const shown = looks.filter((one): one is ShownHere => !(one instanceof ClientError));
+    const shown = looks.filter((one): one is ShownBundle | null => !(one instanceof ClientError));
     if (shown.length === 0) throw looks[0];
     const newest = newestOf(shown.filter((one) => one?.counts === true));
     const isStrange = newest !== null && isUnknown(newest, identity, held);
     if (isStrange && !(await this.#isLost(newest))) return "waits";
-    const isUpAt = (one: ShownHere | ClientError | undefined, { id }: HeldAgreement) =>
+    const isUpAt = (one: ShownBundle | null | ClientError | undefined, { id }: HeldAgreement) =>
       one != null && "counts" in one && one.counts && one.keyId === id;
     const isUp = held !== null && shown.every((one) => isUpAt(one, held));
     const isDue = isStrange || (isUp ? isTurn : usedMs >= useMs);
@@ -273,7 +270,7 @@ class Keeper {
   }
 
   /** Stored before it is shown to anybody. It counts from now, and later than what the Caches have. */
-  async #make(under: string, newest: ShownHere): Promise<HeldAgreement> {
+  async #make(under: string, newest: ShownBundle | null): Promise<HeldAgreement> {
     const { change, nowMs } = this.#keeping;
     const afterMs = newest?.issuedAtMs ?? 0;
     const secret = freshSeed();
@@ -294,7 +291,7 @@ class Keeper {
    */
   async #sign(
     { id: keyId, secret, madeMs }: HeldAgreement,
-    shown: readonly ShownHere[],
+    shown: readonly (ShownBundle | null)[],
   ): Promise<KeyBundle> {
     const isRefused = shown.some((one) => one?.keyId === keyId && !one.counts);
     const laterMs = Math.max(this.#keeping.nowMs, (newestOf(shown)?.issuedAtMs ?? 0) + 1);
@@ -339,10 +336,10 @@ const untilNow = (held: readonly HeldAgreement[], nowMs: number): readonly HeldA
 const signersOf = ({ verificationMethod, authentication }: DidDocument): string =>
   encodeHex(sha256(utf8(JSON.stringify([authentication, verificationMethod]))));
 
-const newestOf = (shown: readonly ShownHere[]): ShownHere =>
+const newestOf = (shown: readonly (ShownBundle | null)[]): ShownBundle | null =>
   shown
     .filter((one) => one !== null)
-    .reduce<ShownHere>(
+    .reduce<ShownBundle | null>(
       (last, one) => (last === null || one.issuedAtMs > last.issuedAtMs ? one : last),
       null,
     );
@@ -370,7 +367,7 @@ async function shownAt(
   { at, did }: Reader,
   document: DidDocument,
   nowMs: number,
-): Promise<ShownHere> {
+): Promise<ShownBundle | null> {
   const request = { method: "GET", path: path`/cache/keys/${did}` } as const;
   const shown = await orNull(fetchChecked(at, request, shownBundleShape), "not_found");
   const bundle = shown === null ? "" : readBundle(shown as JsonObject);

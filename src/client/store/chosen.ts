@@ -6,7 +6,7 @@
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { secondMs } from "../../core/codec/time.ts";
 import { isRecord } from "../base/shapes.ts";
-import { isReached, notAhead } from "../base/times.ts";
+import { isReached, presentMs } from "../base/times.ts";
 import { lastsSecondsMax, timerType } from "../mail/content.ts";
 import { essenceOf, jsonIn } from "../mail/message.ts";
 import { groupAt } from "./group-rows.ts";
@@ -94,7 +94,7 @@ export function presentChoices(row: ChosenRow, nowMs: number): ChosenRow {
   const made = names.flatMap((name) => {
     const choice = row[name];
     if (choice === undefined) return [];
-    return [[name, { ...choice, atMs: notAhead(choice.atMs, nowMs) }] as const];
+    return [[name, { ...choice, atMs: presentMs(choice.atMs, nowMs) }] as const];
   });
   return { ...row, ...Object.fromEntries(made) };
 }

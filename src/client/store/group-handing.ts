@@ -42,7 +42,8 @@ export class GroupHanding {
 
   /**
    * Makes a member the admin, once and for good, when all own devices have answered; after ten minutes without them. Throws
-   * `not_admin`, `not_member`, `handing_over` when it is being handed over to somebody else, `devices_awaited`, and `handed_over_often` for the 17th time.
+   * `not_admin`, `not_member`, `handing_over` when it is being handed over to somebody else, `devices_awaited`, and
+   * `handed_over_often` for the 17th time.
    */
   async handOver(id: string, to: Did): Promise<void> {
     const { did, nowMs } = this.#own;

@@ -1,6 +1,6 @@
 /**
- * The signatures of what is said of a group: each signer's root keys are looked up, so the Directory is not asked about people who have nothing to
- * say there. Who is not in a group, or was removed, may send bundles that name anybody.
+ * The signatures of what is said of a group. Each costs a look-up of its signer's root keys, and who is not in a group, or
+ * was removed, may send bundles that name anybody: so only people of the group are looked up.
  * Source: docs/protocol.md "Groups".
  */
 import { decodeBase64, decodeHex, encodeHex } from "../../core/codec/bytes.ts";
@@ -79,22 +79,29 @@ export class GroupJudging {
 
   // ------------------------------------------------------------------------------------------------------- parts
 
-  async #statements(all: readonly SignedStatement[], by: Looking): Promise<Examined["statements"]> {
-    const judged: Examined["statements"][number][] = [];
-    for (const one of all) {
-      const signer = { ...by, signer: one.statement.maker };
-      judged.push({ one, by: await this.#judged(signer, statementText(one.statement), one) });
-    }
-    return judged;
+  #statements(all: readonly SignedStatement[], by: Looking): Promise<Examined["statements"]> {
+    return this.#judgedAll(all, by, ({ statement }) => [statement.maker, statementText(statement)]);
   }
 
-  async #leavings(all: readonly SignedLeaving[], by: Looking): Promise<Examined["leavings"]> {
-    const judged: Examined["leavings"][number][] = [];
-    for (const one of all)
-      judged.push({
-        one,
-        by: await this.#judged({ ...by, signer: one.did }, leavingText(one), one),
-      });
+  #leavings(all: readonly SignedLeaving[], by: Looking): Promise<Examined["leavings"]> {
+    return this.#judgedAll(all, by, (one) => [one.did, leavingText(one)]);
+  }
+
+  #handOvers(all: readonly SignedHandOver[], by: Looking): Promise<Examined["handOvers"]> {
+    return this.#judgedAll(all, by, (one) => [one.maker, handOverText(one)]);
+  }
+
+  /** One after the other: what was found of a signer counts for all that they have signed. */
+  async #judgedAll<T extends BySignature>(
+    all: readonly T[],
+    by: Looking,
+    signedIn: (one: T) => readonly [signer: Did, text: Uint8Array],
+  ): Promise<{ readonly one: T; readonly by: Judged }[]> {
+    const judged: { readonly one: T; readonly by: Judged }[] = [];
+    for (const one of all) {
+      const [signer, text] = signedIn(one);
+      judged.push({ one, by: await this.#judged({ ...by, signer }, text, one) });
+    }
     return judged;
   }
 
@@ -112,15 +119,6 @@ export class GroupJudging {
     const judged = await this.#leavings(counting, { from, look });
     const waiting = open.filter((one) => !counting.includes(one));
     return [...judged, ...waiting.map((one) => ({ one, by: "unknown" as const }))];
-  }
-
-  async #handOvers(all: readonly SignedHandOver[], by: Looking): Promise<Examined["handOvers"]> {
-    const judged: Examined["handOvers"][number][] = [];
-    for (const one of all) {
-      const signer = { ...by, signer: one.maker };
-      judged.push({ one, by: await this.#judged(signer, handOverText(one), one) });
-    }
-    return judged;
   }
 
   /** As far as they lead to or from the group by ones that count; one behind a doubtful one waits with that. */

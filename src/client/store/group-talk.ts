@@ -196,7 +196,7 @@ export class GroupTalk {
     const { next } = state;
     if (isHandedOver(state)) throw localError("not_admin", `${next} is the admin from now on`);
     const isWaiting = handing !== null && next === undefined && isIn(state, handing.to);
-    if (isWaiting && Math.abs(this.#own.nowMs() - handing.sinceMs) < goOnMs)
+    if (isWaiting && !isDue(handing.sinceMs, this.#own.nowMs(), goOnMs))
       throw localError("handing_over", `a device hands the group over to ${handing.to}`);
   }
 

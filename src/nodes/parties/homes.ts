@@ -308,13 +308,13 @@ async function keepNewer(
     state.dayBytes.claim(storingNetwork(network), nowMs, isKnown ? 0 : bytes.length) === 0
   ) {
     const head = new Float64Array([deactivated ? 1 : 0, nowMs]);
-    await saveProof(state, proofKey(did), concatBytes(new Uint8Array(head.buffer), bytes));
+    await saveFound(state, proofKey(did), concatBytes(new Uint8Array(head.buffer), bytes));
   }
   return { ...found, isFresh: true, checkedAtMs: nowMs };
 }
 
 /** A store that is full or away costs memory, and no answer. */
-async function saveProof(
+async function saveFound(
   { receipts, now }: HomesState,
   key: string,
   value: Uint8Array,
@@ -370,7 +370,7 @@ async function findAlias(
     if (typeof holder === "string") return holder;
     // Otherwise a host could give any alias to a person of another.
     if (!homesOf(holder.document).includes(home)) return "silent";
-    await saveProof(state, `home/alias/${key}`, utf8(did));
+    await saveFound(state, `home/alias/${key}`, utf8(did));
     return { did };
   });
   const found = await asking.catch(silentIfRefused);
