@@ -3,7 +3,12 @@
  * a thief had linked leaves no one in a group, and moves no conversation to another one.
  */
 import { expect, test } from "bun:test";
-import { type GroupRow, newRow, type SignedStatement } from "../../src/client/groups/bundles.ts";
+import {
+  type GroupRow,
+  newRow,
+  renderBundle,
+  type SignedStatement,
+} from "../../src/client/groups/bundles.ts";
 import {
   emptyGroup,
   type GroupState,
@@ -11,7 +16,9 @@ import {
   successorOf,
   withChange,
 } from "../../src/client/groups/statements.ts";
+import { restore } from "../../src/client/identity/backup.ts";
 import { ed25519PublicKey, signEd25519 } from "../../src/client/keys/crypto.ts";
+import { groupType } from "../../src/client/mail/content.ts";
 import { groupAt, putGroup } from "../../src/client/store/group-rows.ts";
 import { Table } from "../../src/client/store/table.ts";
 import type { Waypost } from "../../src/client/waypost.ts";
@@ -334,3 +341,42 @@ test("what a device of a thief says of a time to come keeps no own group as it i
     (standing) => standing === "out",
   );
 }, 60_000);
+
+test("who was added after the backup of a lost device learns that the restored one has them out", async () => {
+  const bobAt = place();
+  const [alice, bob, carol] = [await open(place()), await open(bobAt), await open(place())];
+  await meet(alice, bob, carol);
+  const { id } = await alice.groups.create("Hiking", [bob.did]);
+  const standing = async (me: Waypost) => (await me.groups.get(id))?.standing;
+  await until(
+    () => standing(bob),
+    (now) => now === "joined",
+  );
+  const file = await new Response(await alice.backup({ passphrase: "p" })).bytes();
+  await (await alice.groups.get(id))?.change({ add: [carol.did] });
+  const shown = async () => (await bob.groups.get(id))?.members.length;
+  await until(shown, (count) => count === 3);
+  await until(
+    () => standing(carol),
+    (now) => now === "joined",
+  );
+  await alice.close();
+  const where = place();
+  await restore(new Response(file).body as ReadableStream<Uint8Array>, {
+    ...{ passphrase: "p", keys: where.keys, store: where.store },
+    ...{ areOthersLost: true, directoryUrl: people.at.url },
+  });
+  const again = await open(where);
+  // As he answers her, at most a minute after she has said something.
+  const { statements } = await rowAt(bob, bobAt, id);
+  const bundle = renderBundle({ statements, leavings: [] });
+  await bob.send(again.did, bundle, { group: id, mediaType: groupType, receipt: false });
+  expect(await until(shown, (count) => count === 2)).toBe(2);
+  // Without a word of hers.
+  const now = await until(
+    () => standing(carol),
+    (one) => one === "out",
+  );
+  expect(now).toBe("out");
+  expect(await standing(again)).toBe("joined");
+}, 150_000);

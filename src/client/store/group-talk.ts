@@ -334,6 +334,7 @@ export class GroupTalk {
     const done = await attempt(() => this.#publish(after, state));
     if (done instanceof ClientError && done.code === "group_changed") return;
     if (done instanceof ClientError) throw done;
+    await this.#sayOut({ ...after, state }, before === null ? [] : putOut(before.state, state));
   }
 
   /** Once more in a minute, what could not be judged; then with each sweep. */
@@ -416,6 +417,13 @@ export class GroupTalk {
     this.#answeredMs.set(pair, nowMs());
   }
 }
+
+/** Who was in by an earlier key's word, of which nothing was known here, as on a restored device. */
+const putOut = (before: GroupState, after: GroupState): Did[] =>
+  Object.entries(after.members)
+    .filter(([did, [value]]) => value === "out" && before.members[did] === undefined)
+    .map(([did]) => did as Did)
+    .slice(0, membersMax);
 
 const addressed = (row: GroupRow) => ({
   id: row.state.id,
