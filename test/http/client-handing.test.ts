@@ -5,10 +5,11 @@
 import { expect, test } from "bun:test";
 import type { WaypostOptions } from "../../src/client/identity/opening.ts";
 import { groupType } from "../../src/client/mail/content.ts";
+import { memoryStore, type StoreDriver } from "../../src/client/store/driver.ts";
 import type { Waypost } from "../../src/client/waypost.ts";
 import { clientCode } from "../support/client-code.ts";
 import { lyingDirectory } from "../support/lying-directory.ts";
-import { peopleAtNodes } from "../support/people.ts";
+import { peopleAtNodes, untilWaiting } from "../support/people.ts";
 import { devicesAt, until } from "./own-devices.ts";
 
 const people = peopleAtNodes();
@@ -197,4 +198,38 @@ test("random DIDs hand a group over by their own word", async () => {
   await shows(all, id, { name: "Climbing", admin: bob, members: dids(...all) });
   await Promise.all(all.map((me) => me.close()));
   await front.stop();
+}, 60_000);
+
+/** A store as it was. */
+async function copyOf(store: StoreDriver): Promise<StoreDriver> {
+  const copy = memoryStore();
+  const rows = await store.scan({ from: "", to: "~~~~", limit: 1_000_000 });
+  await copy.apply([...rows]);
+  return copy;
+}
+
+test("a device that was set back before a hand-over comes to the group by a message under its new id", async () => {
+  const where = place();
+  const [alice, carol] = await friends(2);
+  const before = await open(where);
+  const all = [alice, carol, before];
+  for (const me of all) await knowAll(me, all);
+  const { id } = await alice.groups.create("Hiking", [carol.did, before.did]);
+  const members = dids(...all);
+  await shows(all, id, { name: "Hiking", admin: alice, members });
+  await before.close();
+  const store = await copyOf(where.store);
+  const between = await open(where);
+  await (await groupOf(alice, id)).change({ admin: carol.did });
+  await shows([alice, carol, between], id, { name: "Hiking", admin: carol, members });
+  // All that came meanwhile is acknowledged, and not in the copy.
+  await untilWaiting(between, 0);
+  await between.close();
+  const back = await open({ ...where, store });
+  await shows([back], id, { name: "Hiking", admin: alice, members });
+  await (await groupOf(carol, id)).send("who is there?", { receipt: false });
+  await hears(back, id, ["who is there?"]);
+  await shows([back], id, { name: "Hiking", admin: carol, members });
+  const groups = (await back.store.conversations()).filter(({ group }) => group !== null);
+  expect(groups).toHaveLength(1);
 }, 60_000);

@@ -29,6 +29,7 @@ import {
   answerAgainMs,
   answerTo,
   type GroupState,
+  groupIdOf,
   type HandOver,
   handOverText,
   isDue,
@@ -67,6 +68,8 @@ const answerWithinMs = minuteMs;
 /** Between two answers to one member. */
 const answersApartMs = 10 * secondMs;
 const answeredMax = 1_000;
+/** Of the groups that somebody may mean who writes to an unknown one. */
+const askedMax = 8;
 /** What can't be judged for so long is forgotten; so is the wait for a device that has made new keys. */
 const [waitingMs, ownWaitMs] = [2 * dayMs, 10 * minuteMs];
 const triesMax = 3;
@@ -84,6 +87,8 @@ export class GroupTalk {
   /** When, by pair of states. */
   readonly #answered = new BoundedMap<string, number>(answeredMax);
   readonly #answeredMs = new BoundedMap<string, number>(answeredMax);
+  /** When somebody last wrote to a group of which nothing is known here. */
+  readonly #askedMs = new BoundedMap<string, number>(answeredMax);
   /** Pairs of a group and a member who is about to be answered. */
   readonly #answering = new Set<string>();
   #isHearing = false;
@@ -388,9 +393,9 @@ export class GroupTalk {
   async answer({ group, from, digest }: Said): Promise<void> {
     const { did: own, table, signal } = this.#own;
     const row = await groupAt(table, group);
+    if (row === null || isEmpty(row)) return this.#askAfter(group, from);
     // Who only asks this identity in learns nothing of it.
-    if (row === null || isEmpty(row) || row.joined === 0 || standingOf(row, own) === "asked")
-      return;
+    if (row.joined === 0 || standingOf(row, own) === "asked") return;
     const answer = answerTo(row.state, { own, from, digest });
     // Under new keys once more: what earlier ones have signed doesn't count everywhere.
     const name = `${group} ${from} ${digest} ${stateDigest(row.state)} ${await this.root()}`;
@@ -407,6 +412,40 @@ export class GroupTalk {
     if (now === null) return;
     if (answer === "out") await this.#sayOut(now, [from]);
     else if (isIn(now.state, from)) await this.#say(now, [from]);
+  }
+
+  /**
+   * Who writes under an id of which nothing is known here may have followed a hand-over that this device has missed: a member
+   * is shown what is here, once an hour, and answers with what came after it.
+   */
+  async #askAfter(group: string, from: Did): Promise<void> {
+    const { did: own, table, nowMs } = this.#own;
+    if (!isDue(this.#askedMs.get(from), nowMs(), answersApartMs)) return;
+    this.#askedMs.set(from, nowMs());
+    const all = (await table.values<GroupRow>(rowsOf.groups)).map((row) => upgradeRow(row));
+    const shared = all.filter(
+      (row) => standingOf(row, own) === "joined" && isIn(row.state, from) && row.joined !== 0,
+    );
+    const isBefore = ({ state }: GroupRow) =>
+      membersOf(state).some((next) => groupIdOf(next, state.id) === group);
+    const before = shared.filter(isBefore);
+    for (const { state } of before) await this.#ask(state, from);
+    if (shared.length === 0 || before.length > 0) return;
+    // More than one hand-over was missed, or the group is new, and its state comes within the minute.
+    await pause(Math.random() * answerWithinMs, this.#own.signal);
+    const row = this.#own.signal.aborted ? null : await groupAt(table, group);
+    if (row !== null && !isEmpty(row)) return;
+    for (const { state } of shared.slice(0, askedMax)) await this.#ask(state, from);
+  }
+
+  async #ask(state: GroupState, from: Did): Promise<void> {
+    if (this.#own.signal.aborted) return;
+    const { id } = state;
+    const name = `${id} ${from} missed ${stateDigest(state)}`;
+    if (!isDue(this.#answered.get(name), this.#own.nowMs(), answerAgainMs)) return;
+    this.#answered.set(name, this.#own.nowMs());
+    const now = await groupAt(this.#own.table, id);
+    if (now !== null && isIn(now.state, from)) await this.#say(now, [from]);
   }
 
   /** Some time after the last answer to a member, and so much later. */
