@@ -1,4 +1,4 @@
-/** What a device takes of another one of its identity that speaks of a time to come: nothing that would end all later words. */
+/** What a device takes of another one of its identity that states times far ahead: nothing that would override later choices. */
 import { expect, test } from "bun:test";
 import { applyItem } from "../../../../src/client/devices/items.ts";
 import { newRow } from "../../../../src/client/groups/bundles.ts";
@@ -6,7 +6,7 @@ import { emptyGroup, withChange } from "../../../../src/client/groups/statements
 import { chosenAt } from "../../../../src/client/store/chosen.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
 import { putGroup } from "../../../../src/client/store/group-rows.ts";
-import { keyOfConversation, keyOfPerson } from "../../../../src/client/store/keys.ts";
+import { keyOfConversation, keyOfPerson, reactionsOf } from "../../../../src/client/store/keys.ts";
 import {
   addMessage,
   type ConversationRow,
@@ -20,6 +20,19 @@ const nowMs = 1_790_000_000_000;
 const last = Number.MAX_SAFE_INTEGER;
 const [alice, bob] = [identityOf("alice").did, identityOf("bob").did];
 const open = () => Table.open(memoryStore(), new Uint8Array(32).fill(7));
+const message: MessageRow = {
+  ...{ conversation: bob, isOwn: false, id: "a", from: bob, verified: true, trust: "proven" },
+  ...{
+    name: "",
+    mediaType: "text/plain",
+    sizeBytes: 1,
+    replyTo: null,
+    group: null,
+    target: null,
+  },
+  ...{ wantsReceipt: false, messageIds: ["a"], sentMs: nowMs, arrivedMs: nowMs, reaction: null },
+  ...{ distrusted: null, digest: "a", body: { is: "inline", base64: "" }, to: [] },
+};
 
 test("a name that Bob has from the end of time is none, and the one that he chooses later shows", async () => {
   const table = await open();
@@ -82,23 +95,22 @@ test("drafts and pins can be chosen again after a choice from the end of time", 
 
 test("a conversation that was read to the end of time is read to now", async () => {
   const table = await open();
-  const row: MessageRow = {
-    ...{ conversation: bob, isOwn: false, id: "a", from: bob, verified: true, trust: "proven" },
-    ...{
-      name: "",
-      mediaType: "text/plain",
-      sizeBytes: 1,
-      replyTo: null,
-      group: null,
-      target: null,
-    },
-    ...{ wantsReceipt: false, messageIds: ["a"], sentMs: nowMs, arrivedMs: nowMs, reaction: null },
-    ...{ distrusted: null, digest: "a", body: { is: "inline", base64: "" }, to: [] },
-  };
-  await table.change((batch) => addMessage(table, batch, row));
+  await table.change((batch) => addMessage(table, batch, message));
   const read = { readMs: last, readAtMs: last, at: last, arrivedMs: last };
   const given: ConversationRow = { id: bob, unread: 0, last: null, ...read };
   await applyItem(table, { is: "c", row: given }, nowMs);
   const held = await table.get<ConversationRow>(keyOfConversation(table, bob));
   expect(held).toMatchObject({ unread: 0, readAtMs: nowMs });
+});
+
+test("a reaction from the end of time gives way to one that is chosen later", async () => {
+  const table = await open();
+  const react = (reaction: string, sentMs: number) => {
+    const row = { ...message, isOwn: true, id: reaction, from: alice, target: "a" };
+    return applyItem(table, { is: "r", row: { ...row, reaction, sentMs } }, nowMs);
+  };
+  await react("👎", last);
+  await react("👍", nowMs + 1);
+  const rows = await table.values<MessageRow>(reactionsOf(table, bob, "a"));
+  expect(rows.map(({ reaction }) => reaction)).toEqual(["👍"]);
 });

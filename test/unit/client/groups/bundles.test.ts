@@ -2,13 +2,16 @@
 import { expect, test } from "bun:test";
 import {
   addWaiting,
+  type GroupRow,
   membersMax,
+  nearRow,
   newRow,
   parseBundle,
   renderBundle,
 } from "../../../../src/client/groups/bundles.ts";
 import { emptyGroup, withChange } from "../../../../src/client/groups/statements.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
+import { minuteMs, weekMs } from "../../../../src/core/codec/time.ts";
 import { identityOf } from "../../../support/identity.ts";
 
 const nowMs = 1_790_000_000_000;
@@ -60,4 +63,32 @@ test("what people outside of a group bring pushes out nothing of its members' th
   expect(names).toEqual(["by a member", ...last, "again and again"]);
   for (let n = 0; n < 20; n++) bring(member, `member ${n}`);
   expect(row.waiting.length).toBe(16);
+});
+
+test("of an own device's word of a later day neither its state nor what follows from it counts so far", () => {
+  const [member = maker] = people.slice(1);
+  const soon = withChange(emptyGroup(maker, "n"), { name: "Hiking", add: [maker] }, nowMs);
+  const inAWeek = withChange(soon, { add: [member] }, nowMs + weekMs);
+  const later = inAWeek.members[member]?.[1] ?? 0;
+  const leaving = { id: soon.id, did: member, version: later, key: "aa", signature: "" };
+  const row: GroupRow = {
+    ...newRow({ ...inAWeek, left: { [member]: later } }),
+    leavings: [leaving],
+    joined: later,
+    root: "aa",
+  };
+  const asOf = (given: GroupRow) => nearRow(given, { own: maker, root: "aa", nowMs });
+  const since = soon.members[maker]?.[1] ?? 0;
+  expect(asOf(row)).toMatchObject({ state: soon, leavings: [], joined: since });
+});
+
+test("a wish to hand over counts under the key in force alone, and not from ten minutes ahead", () => {
+  const [to = maker, by = maker] = people.slice(1);
+  const state = withChange(emptyGroup(maker, "n"), { name: "Hiking", add: [maker, to] }, nowMs);
+  const wishOf = (root: string, sinceMs: number) => {
+    const row = { ...newRow(state), root, handing: { to, by, sinceMs, agreed: [] } };
+    return nearRow(row, { own: maker, root: "aa", nowMs }).handing?.to ?? null;
+  };
+  expect(wishOf("aa", nowMs)).toBe(to);
+  expect([wishOf("bb", nowMs), wishOf("aa", nowMs + 10 * minuteMs)]).toEqual([null, null]);
 });

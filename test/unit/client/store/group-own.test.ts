@@ -313,14 +313,51 @@ test("a hand-over is looked at where the one before it counts, and waits behind 
   const bundle = { statements: [], leavings: [], handOvers: [second, first] };
   const json = JSON.parse(JSON.stringify(renderBundle(bundle)));
   const verdicts = async (id: string) =>
-    (await talk.judging.examine(id, next, json))?.handOvers.map(({ by }) => by);
-  expect(await verdicts(begun.id)).toEqual(["in_force", "in_force"]);
-  // Also told under the id to which they lead.
-  expect(await verdicts(groupIdOf(mallory, further.id))).toEqual(["in_force", "in_force"]);
+    (await talk.judging.examine(id, next, json))?.handOvers.map(
+      ({ one, by }): readonly string[] => [one.maker, by],
+    );
+  // In the order in which they came.
+  const counting = [
+    [next, "in_force"],
+    [maker, "in_force"],
+  ];
+  expect(await verdicts(begun.id)).toEqual(counting);
+  // Also shown under the id to which they lead.
+  const later = groupIdOf(mallory, further.id);
+  expect(await verdicts(later)).toEqual(counting);
+  const gone = { id: later, did: next, version: joined };
+  const leaving = { ...gone, ...(await signed(leavingText(gone), 6)) };
+  const left = JSON.parse(JSON.stringify(renderBundle({ ...bundle, leavings: [leaving] })));
+  const said = await talk.judging.examine(later, next, left);
+  expect(said?.leavings.map(({ one, by }) => [one.did, by])).toEqual([[next, "in_force"]]);
   asked.length = 0;
   at.roots[maker] = [nextKey];
-  expect(await verdicts(begun.id)).toEqual(["unknown", "unknown"]);
+  expect(await verdicts(begun.id)).toEqual([
+    [next, "unknown"],
+    [maker, "unknown"],
+  ]);
   expect(asked).toEqual([maker]);
+});
+
+test("of one bundle eight leavings are looked at, and none that is known already", async () => {
+  const { table, talk, asked } = await device();
+  const bytes = Array.from({ length: 12 }, (_, n) => 20 + n);
+  const keys = await Promise.all(bytes.map((byte) => ed25519PublicKey(seedOf(byte))));
+  const dids = keys.map((key) => deriveDid(new Uint8Array(32), key));
+  const state = withChange(begun, { add: dids }, nowMs);
+  const versions = dids.map(async (did) => {
+    const gone = { id: begun.id, did, version: state.members[did]?.[1] ?? 0 };
+    return { ...gone, ...(await signed(leavingText(gone), 9)) };
+  });
+  const all = await Promise.all(versions);
+  const known = all.slice(0, 2);
+  await table.change((batch) => putGroup(table, batch, { ...rowOf(state, []), leavings: known }));
+  const bundle = { statements: [], leavings: all, handOvers: [] };
+  const json = JSON.parse(JSON.stringify(renderBundle(bundle)));
+  const said = await talk.judging.examine(begun.id, maker, json);
+  const looked = all.slice(2, 10).map(({ did }) => did);
+  expect(said?.leavings.map(({ one }) => one.did)).toEqual(looked);
+  expect(asked).toEqual(looked);
 });
 
 test("what an earlier version kept unsigned goes where a statement by the key in force is there", async () => {

@@ -27,7 +27,7 @@ const repeated = (result: DeliveryResult): DeliveryResult => ({
 
 type Outcome = DeliveredResult | Fault;
 
-/** Each `send` delivers the same envelope, and `deliveries` counts those that were really made. */
+/** Each `send` delivers the same envelope, and `made` counts the deliveries. */
 async function relay() {
   const environment = { now: () => nowMs, log: () => undefined, fatal: () => undefined };
   const store = await memoryPlugin.open(optionsOf(memoryPlugin, {}), environment);
