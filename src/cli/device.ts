@@ -1,5 +1,5 @@
 /**
- * `waypost device link|accept|list|remove`: the devices of an identity. They share keys and history, which lie in a
+ * `waypost device link|invite|accept|list|remove`: the devices of an identity. They share keys and history, which lie in a
  * local store next to the keys.
  * Source: docs/client.md "Devices".
  */
@@ -23,9 +23,17 @@ export function registerDeviceCommand(program: Command): void {
     .command("link")
     .description("show a code on a new device, and wait until another one accepts it");
   clientCommand(
-    link.option("--as <name>", "what to call the identity here", parseName, "default"),
+    link
+      .option("--as <name>", "what to call the identity here", parseName, "default")
+      .option("--invitation <code>", "of `waypost device invite`, where the Directory invites"),
     linkDevice,
   );
+  const invite = device
+    .command("invite")
+    .description(
+      "make an invitation for a new device, where the Directory registers who is invited",
+    );
+  clientCommand(addIdentityFlag(invite), inviteDevice);
   const accept = device
     .command("accept <code>")
     .description("give the device that shows the code the keys and the history");
@@ -56,14 +64,29 @@ async function openDevice(session: CommandSession): Promise<Waypost> {
   return session.open(withStore(session, (await session.identity()).name));
 }
 
+async function inviteDevice(session: CommandSession): Promise<void> {
+  const me = await openDevice(session);
+  const made = await me.devices.invitation();
+  if (made === null) {
+    session.report.result({ ok: true, code: null }, "A new device needs no invitation here.");
+    return;
+  }
+  const { code, expiresAt } = made;
+  session.report.result(
+    { ok: true, code, expires_at: expiresAt.toISOString() },
+    `On the new device, within 15 minutes: waypost device link --invitation ${code}`,
+  );
+}
+
 async function linkDevice(
   session: CommandSession,
-  { as: name }: { readonly as: string },
+  { as: name, invitation }: { readonly as: string; readonly invitation?: string },
 ): Promise<void> {
   const { report } = session;
   const { code, opened } = await Waypost.link({
     ...session.options(name),
     ...withStore(session, name),
+    ...(invitation === undefined ? {} : { invitation }),
   });
   report.result({ code }, code);
   report.note("On the other device: waypost device accept <code>, within ten minutes.");

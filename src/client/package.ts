@@ -5,6 +5,7 @@
 
 export { ClientError, type ClientErrorKind } from "./base/failure.ts";
 export type { Devices } from "./devices/devices.ts";
+export type { DeviceInvitation } from "./devices/inviting.ts";
 export type { Device, Replacement } from "./devices/listing.ts";
 export { type BackupState, type Restored, type Restoring, restore } from "./identity/backup.ts";
 export {

@@ -426,8 +426,8 @@ export class Waypost {
   #openStore(driver: StoreDriver): Promise<StoreSession> {
     const { acknowledge, receipts = false, acceptRequests = false, device, pollMs } = this.#options;
     const openLink = async (): Promise<DeviceLink> => {
-      const { deviceOptions } = await import("./devices/linking.ts");
-      const link = await Waypost.open(deviceOptions(this.#options));
+      const { openOwnDevice } = await import("./devices/inviting.ts");
+      const link = await openOwnDevice(this.#options, (given) => Waypost.open(given), this);
       // Before it receives: only the other devices know it, so that it moves by itself.
       await link.#upkeep.orFailed("watch", () => link.#compareAddress());
       return link.#asLink();

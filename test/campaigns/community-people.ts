@@ -110,16 +110,16 @@ export class People {
     }
   }
 
-  /** Goes on with another device, from which the lost one is removed. Takes two uses of the person's invitation. */
+  /** Goes on with another device, from which the lost one is removed. Takes a use of the person's invitation. */
   async loseDevice(person: Person): Promise<void> {
     const lost = person.me;
     const { invitation } = person;
     const place = this.#placeBy(invitation);
-    // The first device gets a DID of its own now, and so does the new one.
+    // The first device gets a DID of its own now, by an invitation that the person makes.
     const linking = await Waypost.link(place);
     await lost.devices.acceptLink(linking.code, "new");
     const me = await linking.opened;
-    invitation.used += 2;
+    invitation.used += 1;
     await this.settled(`the history of ${person.name}`, async () => {
       const own = await lost.devices.list();
       return own.length === 2 && own.every(({ isCurrent }) => isCurrent);

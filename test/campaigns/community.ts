@@ -48,7 +48,7 @@ const startedMs = performance.now();
 const say = (text: string): void =>
   console.log(`${((performance.now() - startedMs) / 1_000).toFixed(0)} s: ${text}`);
 
-/** Each takes two uses of the person's invitation. */
+/** Each takes a use of the person's invitation. */
 const devicesLost = 2;
 const guestEntries = 40;
 const guestRate = 2;
@@ -303,7 +303,7 @@ async function dayOne(): Promise<Person> {
   await register(founding - Math.ceil(founding / 10) - Math.ceil(founding / 5), null, "all");
   const first = invitations.find(({ tier }) => tier === "founders");
   if (first !== undefined) await checkUses(first);
-  const friends = await invite(Number(values.people) + 2 * devicesLost, null, "friends");
+  const friends = await invite(Number(values.people) + devicesLost, null, "friends");
   for (let i = 0; i < Number(values.people); i++) await people.open(`person-${i}`, friends);
   for (let i = 0; i + 4 < people.all.length; i += 4) {
     const some = people.all.slice(i, i + 4);

@@ -36,8 +36,9 @@ import {
   parseCode,
 } from "./codes.ts";
 import { AwaitedFacts } from "./facts.ts";
+import type { DeviceInvitation } from "./inviting.ts";
 import { queueHistory } from "./items.ts";
-import { type Device, listOthers, type Replacement, type Replacing } from "./listing.ts";
+import { type Device, listDevices, type Replacement, type Replacing } from "./listing.ts";
 import { otherDevices } from "./others.ts";
 import { lastProven, provenRoot } from "./proven.ts";
 import { peersOf } from "./replica.ts";
@@ -99,17 +100,7 @@ export class Devices {
   }
 
   async list(): Promise<Device[]> {
-    const { deviceDid } = await this.#table.meta();
-    const own = {
-      did: deviceDid as Did,
-      name: this.#this.name,
-      isThis: true,
-      addedAt: null,
-      addedBy: null,
-      isCurrent: true,
-    };
-    const others = await listOthers(this.#table, await this.#ring.devices());
-    return [...(deviceDid === "" ? [] : [own]), ...others];
+    return listDevices(this.#table, this.#this.name, await this.#ring.devices());
   }
 
   /** The DID of this device; `null` where there are no others. @internal */
@@ -298,6 +289,15 @@ export class Devices {
   /** Resolves when what arrives can be filed. @internal */
   ready(signal: AbortSignal): Promise<void> {
     return this.#facts.ready(signal, (error) => this.#failed(error));
+  }
+
+  /**
+   * For one new device: a code for `Waypost.link({ invitation })`, which registers it within 15 minutes; `null` where the
+   * Directory registers without. Throws `rate_limited` after eight in a day.
+   */
+  async invitation(): Promise<DeviceInvitation | null> {
+    const { client, secrets: identity } = this.#own.identity;
+    return (await import("./inviting.ts")).inviteDevice({ client, identity });
   }
 
   /** Gives a new device the keys, and then the history. Throws `invalid_code`, `code_expired` or `too_many_devices`. */

@@ -23,11 +23,21 @@ export type Replacing = {
   readonly methods?: readonly string[];
 };
 
-/** The other devices, with what the keyring says of them. */
-export async function listOthers(
+/** This device first, which is called `name`, as soon as it has a DID. */
+export async function listDevices(
   table: Table,
+  name: string,
   listed: readonly RingDevice[],
-): Promise<readonly Device[]> {
+): Promise<Device[]> {
+  const { deviceDid } = await table.meta();
+  const others = await listOthers(table, listed);
+  if (deviceDid === "") return [...others];
+  const added = { addedAt: null, addedBy: null };
+  return [{ did: deviceDid as Did, name, isThis: true, ...added, isCurrent: true }, ...others];
+}
+
+/** With what the keyring says of them. */
+async function listOthers(table: Table, listed: readonly RingDevice[]): Promise<readonly Device[]> {
   const peers = (await peersOf(table)).map(async (peer): Promise<Device> => {
     const { did, name } = peer;
     const { addedMs = peer.addedMs, addedBy = null } = listed.find((one) => one.did === did) ?? {};

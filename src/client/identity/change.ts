@@ -108,16 +108,34 @@ export async function signOwnerUpdate(
 ): Promise<SubmissionRequest> {
   const { routeOf, member } = ownerUpdates[update.extrinsic];
   const body = jsonBody({ did: update.did, [member]: update.value });
+  const headers = await updateProofHeaders(
+    { operation: update.extrinsic, did: update.did, body },
+    signer,
+    { nowMs, genesisHash },
+  );
+  return { method: "PUT", path: routeOf(update.did), body, headers };
+}
+
+type ProvenUpdate = {
+  readonly operation: string;
+  readonly did: Did;
+  readonly body: Uint8Array;
+};
+
+/** Proves one request to a Directory: the nonce is new each time. */
+export async function updateProofHeaders(
+  update: ProvenUpdate,
+  signer: Signer,
+  { nowMs, genesisHash }: { readonly nowMs: number; readonly genesisHash: Uint8Array | null },
+): Promise<Record<string, string>> {
   const claims = {
-    operation: update.extrinsic,
-    did: update.did,
+    ...update,
     keyId: signer.keyId,
     timestamp: renderTimestamp(nowMs),
     nonce: randomUuid(),
     ledger: genesisHash === null ? null : encodeHex0x(genesisHash),
-    body,
   };
-  const headers = {
+  return {
     ...(claims.ledger === null ? {} : { [ledgerHeader]: claims.ledger }),
     [updateHeaders.keyId]: claims.keyId,
     [updateHeaders.timestamp]: claims.timestamp,
@@ -126,7 +144,6 @@ export async function signOwnerUpdate(
       await signEd25519(encodeUpdateProof(claims), signer.seed),
     ),
   };
-  return { method: "PUT", path: routeOf(update.did), body, headers };
 }
 
 // --------------------------------------------------------------------------------------------------------- submitting

@@ -96,7 +96,10 @@ export const limitsShape = object({
   genesis_hash: optional(text),
   self_certifying_dids: optional(truth),
   operator_account: optional(text),
+  registration: optional(text),
 });
+
+export const deviceInvitationShape = object({ invitation: text, expires_at: text });
 
 const operatorShape = object({
   did: nullable(text),

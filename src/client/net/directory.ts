@@ -12,6 +12,7 @@ import { attempt, ClientError, isTemporary, localError, orNull } from "../base/f
 import {
   acceptedShape,
   aliasShape,
+  deviceInvitationShape,
   limitsShape,
   noncesShape,
   type RegistrationStatus,
@@ -74,10 +75,12 @@ export function directoryClient(to: Endpoint) {
     recipientPolicy: (did: string) =>
       fetchChecked(to, get(path`/delivery-policies/recipients/${did}`), recipientPolicyShape),
     limits: () => fetchChecked(to, get("/limits"), limitsShape),
+    /** A code for a device of the DID that the request names and proves. */
+    inviteDevice: (request: SubmissionRequest) => fetchChecked(to, request, deviceInvitationShape),
     /** `invitation`: a code or its link. */
     register: (body: unknown, invitation: string | null = null) => {
       const headers: Record<string, string> =
-        invitation === null ? {} : { "Svc-Invitation": invitation.split("#invite=").at(-1) ?? "" };
+        invitation === null ? {} : { "Svc-Invitation": codeOfLink(invitation) };
       return fetchChecked(
         to,
         { method: "POST", path: "/register-did", headers, body: jsonBody(body) },
@@ -88,6 +91,8 @@ export function directoryClient(to: Endpoint) {
     submit: (submission: SubmissionRequest) => fetchChecked(to, submission, acceptedShape),
   };
 }
+
+const codeOfLink = (text: string): string => text.trim().replace(/^.*#(?:invite|link)=/, "");
 
 /** How long a signed change may be submitted: the short window that the interface asks for. */
 export const authorizationLifeMs = 5 * minuteMs;

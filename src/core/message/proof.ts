@@ -92,6 +92,9 @@ const updateText = signedTextOf("svc:directory:update-proof:v1", ...updateLines)
 /** Names the ledger. */
 const updateTextV2 = signedTextOf("svc:directory:update-proof:v2", ...updateLines, "ledger");
 
+/** The `operation` by which a member invites a device. */
+export const deviceOperation = "invite_device";
+
 /** `operation` is the extrinsic that the update leads to; the body counts by its bytes as sent. */
 type UpdateClaims = {
   readonly operation: string;

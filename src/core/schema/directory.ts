@@ -278,6 +278,13 @@ export const acceptedAnswer = Type.Object({
   extrinsic: Type.Optional(Type.String({ examples: ["set_delivery_policy_links"] })),
 });
 
+export const deviceInvitationBody = closed({ did: didText });
+
+export const deviceInvitationAnswer = Type.Object({
+  invitation: Type.String({ description: "a code that registers one DID, with `Svc-Invitation`" }),
+  expires_at: isoText,
+});
+
 // ----------------------------------------------------------------------------------------------- reads
 
 export const noncesAnswer = Type.Object({

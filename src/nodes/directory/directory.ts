@@ -29,6 +29,7 @@ import type { Answer, Route } from "../http/route.ts";
 import { foreignAlias, foreignDid, readsHome } from "../parties/foreign.ts";
 import type { Foreign } from "../parties/homes.ts";
 import { checkClientRate, createRateLimiter, limitOf, type RateLimit } from "../parties/rates.ts";
+import { deviceInvitationRoute } from "./device-invitation.ts";
 import {
   acceptedVersions,
   type DirectoryParts,
@@ -53,7 +54,12 @@ export type Directory = {
 };
 
 export function createDirectory(parts: DirectoryParts): Directory {
-  const changes = [...updateRoutes(parts), documentRoute(parts), ...ownerRoutes(parts)];
+  const changes = [
+    ...updateRoutes(parts),
+    documentRoute(parts),
+    ...ownerRoutes(parts),
+    deviceInvitationRoute(parts),
+  ];
   const others = [
     ...[noncesRoute, keyProofRoute, resolveRoute, aliasRoute, submissionRoute].map((route) =>
       route(parts),

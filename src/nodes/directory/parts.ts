@@ -44,14 +44,14 @@ export type DirectoryParts = Pick<HomesOf, "homes"> & {
   readonly verify: VerifySignature;
   readonly settings: DirectorySettings;
   /** The operator's block list. */
-  readonly blocks?: Pick<Blocks, "checkClient" | "checkDid">;
-  readonly invitations: Pick<Invitations, "claim">;
+  readonly blocks?: Pick<Blocks, "checkClient" | "checkDid" | "checkParties">;
+  readonly invitations: Pick<Invitations, "claim" | "createForDevice">;
   /** Without it, those of the ledger alone. */
   readonly aliases?: AliasRules;
   /** Whom members turn to, and by what rules; read at each request, because a reload changes it. */
   readonly operator?: Pick<Config["operator"], "contact" | "rules">;
-  /** Learns of each registration. */
-  readonly members?: Pick<Members, "registered">;
+  /** Learns of each registration, and says who is a member. */
+  readonly members?: Pick<Members, "registered" | "of">;
   readonly limits: Pick<Config["limits"], "clock_skew">;
   /** Notes durably that a DID is being deleted; the returned function takes it back. */
   readonly expectDeletion?: (did: Did) => Promise<() => Promise<void>>;

@@ -160,7 +160,7 @@ async function checkOwner(
 
 // -------------------------------------------------------------------------------------- proofs in headers
 
-const updateProofHeaders = [...Object.values(updateHeaders), ledgerHeader];
+export const updateProofHeaders = [...Object.values(updateHeaders), ledgerHeader];
 
 const updateProofCodes = [
   "unsigned_update_denied",

@@ -3,17 +3,18 @@
  * its digest alone, so neither the list nor a backup lets anyone in. Each use is a record that is never replaced by
  * another DID's: a registration claims one before it is submitted, and the same DID finds its own again, so a repeat
  * after a lost answer or a crash uses nothing more, and a count is never exceeded however many processes register at
- * once.
- * Source: D410.
+ * once. A member makes some for devices of their own, whose DIDs make none.
+ * Source: D410, D657.
  */
 import { encodeBase58, encodeHex, utf8 } from "../../core/codec/bytes.ts";
 import { sha256 } from "../../core/codec/crypto.ts";
 import type { Did } from "../../core/codec/did.ts";
-import { dayMs } from "../../core/codec/time.ts";
+import { dayMs, minuteMs, secondMs } from "../../core/codec/time.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
 import { invitationsMax } from "../../core/schema/schema.ts";
 import type { Receipts } from "../../storage/contract.ts";
 import { decodeRecord, encodeRecord, readRecord, scanRecords } from "../parties/records.ts";
+import { keptMs } from "../results.ts";
 
 export type Invitation = {
   /** The first half of the code's SHA-256 in hex. */
@@ -23,6 +24,8 @@ export type Invitation = {
   readonly revokedAtMs: number | null;
   readonly usesMax: number;
   readonly note: string | null;
+  /** The member who made it for a device; absent where the operator made it. */
+  readonly deviceOf?: Did;
 };
 
 /** `did` is `null` once the operator has erased it. */
@@ -42,6 +45,10 @@ export type Invitations = {
   readonly create: (
     wanted: NewInvitation,
   ) => Promise<(Invitation & { readonly code: string }) | Fault>;
+  /** For one device of a member. 403 `policy_denied` for a device, 429 `rate_limited` for too many a day. */
+  readonly createForDevice: (
+    of: Did,
+  ) => Promise<{ readonly code: string; readonly expiresAtMs: number } | Fault>;
   /** By the beginning of an id, which must be that of one, or by the code. */
   readonly revoke: (named: string) => Promise<Invitation | Fault>;
   /** Uses the invitation for a DID, once; durable when it resolves. 403 `invitation_invalid`. */
@@ -49,6 +56,11 @@ export type Invitations = {
   /** Takes a DID out of the records of who used what; returns how many there were. */
   readonly erase: (did: Did) => Promise<number>;
 };
+
+const deviceLifeMs = 15 * minuteMs;
+/** As many as an identity has devices. */
+const deviceInvitationsMax = 8;
+const deviceWindowMs = dayMs;
 
 /** How long the list shows an invitation after its end. */
 const shownMs = 90 * dayMs;
@@ -58,6 +70,10 @@ const usePrefix = "/invitation-use/";
 /** All are read in pages, however many places there are that no one has used. */
 const useKey = (id: string, place: number): string => `${usePrefix}${id}/${place}`;
 const idOfUse = (key: string): string => key.slice(usePrefix.length).split("/")[0] ?? "";
+/** Of the invitations that a member may make for devices in a day. */
+const devicePlaceKey = (did: Did, place: number): string => `/device-invitation/${did}/${place}`;
+/** Of a DID that registered by one of them. */
+const deviceKey = (did: Did): string => `/invited-device/${did}`;
 const invalidInvitation = (detail: string): Fault => fault("invitation_invalid", detail);
 
 const prefix = "/invitation/";
@@ -97,6 +113,36 @@ async function takePlace(
   return false;
 }
 
+/** 429 `rate_limited` while the member has made as many as a day allows. */
+async function takeDevicePlace(receipts: Receipts, of: Did, nowMs: number): Promise<Fault | null> {
+  let firstFreeMs = nowMs + deviceWindowMs;
+  for (let place = 0; place < deviceInvitationsMax; place++) {
+    const untilMs = nowMs + deviceWindowMs;
+    const key = devicePlaceKey(of, place);
+    const held = await receipts.putIfAbsent(key, encodeRecord({ untilMs }), untilMs, nowMs);
+    if (held === null) return null;
+    firstFreeMs = Math.min(firstFreeMs, decodeRecord<{ readonly untilMs: number }>(held).untilMs);
+  }
+  const detail = `a member makes at most ${deviceInvitationsMax} invitations for devices in a day`;
+  const waitMs = Math.max(secondMs, firstFreeMs - nowMs);
+  return fault("rate_limited", detail, { retryAfterSeconds: Math.ceil(waitMs / secondMs) });
+}
+
+type Made = { readonly nowMs: number; readonly lifeMs: number; readonly usesMax: number };
+
+function newInvitation({ nowMs, lifeMs, usesMax }: Made, note: string | null) {
+  const code = encodeBase58(crypto.getRandomValues(new Uint8Array(16)));
+  const made: Invitation = {
+    id: invitationId(code),
+    createdAtMs: nowMs,
+    expiresAtMs: nowMs + lifeMs,
+    revokedAtMs: null,
+    usesMax,
+    note,
+  };
+  return { code, made };
+}
+
 /** The oldest first. */
 async function readInvitations(receipts: Receipts, now: () => number): Promise<Invitation[]> {
   const all: Invitation[] = [];
@@ -114,6 +160,32 @@ function endedAndOpen(
   return [all.filter((one) => !isOpen(one)), all.filter(isOpen)];
 }
 
+const endOf = ({ expiresAtMs }: Invitation): number => expiresAtMs + shownMs;
+
+const putInvitation = (receipts: Receipts, one: Invitation): Promise<void> =>
+  receipts.put(prefix + one.id, encodeRecord(one), endOf(one));
+
+/** Takes a DID out of the uses, and revokes what it made for devices; returns how many uses there were. */
+async function eraseUses(receipts: Receipts, did: Did, now: () => number): Promise<number> {
+  let erased = 0;
+  const all = await readInvitations(receipts, now);
+  const invitations = new Map(all.map((one) => [one.id, one]));
+  for await (const page of scanRecords(receipts, usePrefix, now))
+    for (const [key, value] of page) {
+      const { did: user, atMs } = decodeRecord<Use>(value);
+      const invitation = invitations.get(idOfUse(key));
+      if (user !== did || invitation === undefined) continue;
+      await receipts.put(key, encodeRecord({ did: null, atMs }), endOf(invitation));
+      erased += 1;
+    }
+  for (const { deviceOf, ...one } of all)
+    if (deviceOf === did)
+      await putInvitation(receipts, { ...one, revokedAtMs: one.revokedAtMs ?? now() });
+  for (let place = 0; place < deviceInvitationsMax; place++)
+    await receipts.remove(devicePlaceKey(did, place));
+  return erased;
+}
+
 export function createInvitations({
   receipts,
   now,
@@ -121,9 +193,7 @@ export function createInvitations({
   receipts: Receipts;
   now: () => number;
 }): Invitations {
-  const endOf = ({ expiresAtMs }: Invitation) => expiresAtMs + shownMs;
-  const keepInvitation = (one: Invitation) =>
-    receipts.put(prefix + one.id, encodeRecord(one), endOf(one));
+  const keepInvitation = (one: Invitation) => putInvitation(receipts, one);
   const readNow = <T>(key: string) => readRecord<T>(receipts, key, now());
   const readAll = () => readInvitations(receipts, now);
   const placesOf = ({ id, usesMax }: Invitation) =>
@@ -146,22 +216,25 @@ export function createInvitations({
     },
     create: async ({ uses: usesMax, lifeMs, note }) => {
       const [ended, open] = endedAndOpen(await readAll(), now());
-      if (open.length >= invitationsMax)
+      // Members' own don't keep the operator from making one.
+      const counted = open.filter(({ deviceOf }) => deviceOf === undefined);
+      if (counted.length >= invitationsMax)
         return fault("invalid_request", `there can be at most ${invitationsMax} open invitations`);
       // Of those that have ended as many are shown as can be open.
       for (const { id } of ended.slice(0, -invitationsMax)) await receipts.remove(prefix + id);
-      const code = encodeBase58(crypto.getRandomValues(new Uint8Array(16)));
-      const [id, createdAtMs] = [invitationId(code), now()];
-      const made = {
-        id,
-        createdAtMs,
-        expiresAtMs: createdAtMs + lifeMs,
-        revokedAtMs: null,
-        usesMax,
-        note,
-      };
+      const { made, code } = newInvitation({ nowMs: now(), lifeMs, usesMax }, note);
       await keepInvitation(made);
       return { ...made, code };
+    },
+    createForDevice: async (of) => {
+      const nowMs = now();
+      if ((await receipts.get(deviceKey(of), nowMs)) !== null)
+        return fault("policy_denied", "a DID that was invited as a device invites none");
+      const refused = await takeDevicePlace(receipts, of, nowMs);
+      if (refused !== null) return refused;
+      const { made, code } = newInvitation({ nowMs, lifeMs: deviceLifeMs, usesMax: 1 }, null);
+      await keepInvitation({ ...made, deviceOf: of });
+      return { code, expiresAtMs: made.expiresAtMs };
     },
     revoke: async (named) => {
       const one = onlyNamed(await readAll(), named);
@@ -177,21 +250,13 @@ export function createInvitations({
       if (ended !== null) return ended;
       const use = { did, atMs: now() };
       const isTaken = await takePlace(receipts, placesOf(invitation), use, endOf(invitation));
-      return isTaken ? null : invalidInvitation("the invitation has been used up");
+      if (!isTaken) return invalidInvitation("the invitation has been used up");
+      // Before it is registered: a device that could invite would let in others without end.
+      if (invitation.deviceOf !== undefined)
+        await receipts.put(deviceKey(did), encodeRecord({}), now() + keptMs);
+      return null;
     },
-    erase: async (did) => {
-      let erased = 0;
-      const invitations = new Map((await readAll()).map((one) => [one.id, one]));
-      for await (const page of scanRecords(receipts, usePrefix, now))
-        for (const [key, value] of page) {
-          const { did: user, atMs } = decodeRecord<Use>(value);
-          const invitation = invitations.get(idOfUse(key));
-          if (user !== did || invitation === undefined) continue;
-          await receipts.put(key, encodeRecord({ did: null, atMs }), endOf(invitation));
-          erased += 1;
-        }
-      return erased;
-    },
+    erase: (did) => eraseUses(receipts, did, now),
   };
 }
 

@@ -351,7 +351,8 @@ function invitationOperations(
 }
 
 function renderInvitation(one: Invitation): Record<string, unknown> {
-  const { id, createdAtMs, expiresAtMs, revokedAtMs, usesMax, note } = one;
+  const { id, createdAtMs, expiresAtMs, revokedAtMs, usesMax, deviceOf } = one;
+  const note = deviceOf === undefined ? one.note : `device of ${deviceOf}`;
   return {
     id,
     created_at: isoOf(createdAtMs),

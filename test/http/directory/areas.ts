@@ -3,6 +3,7 @@
  * areas and the chain tests run them, so a scenario that is in none is noticed.
  */
 import type { DirectorySettings } from "../../../src/nodes/directory/parts.ts";
+import { deviceScenarios } from "./devices.scenarios.ts";
 import { replacementScenarios } from "./document.scenarios.ts";
 import { deniedScenarios, policyScenarios } from "./policies.scenarios.ts";
 import { prepareScenarios, versionScenarios } from "./prepare.scenarios.ts";
@@ -28,6 +29,7 @@ export const directoryAreas: readonly Area[] = [
     scenarios: [...registrationAreaScenarios, ...replacementScenarios],
     options: {},
   },
+  { name: "invitations of own devices", scenarios: deviceScenarios, options: {} },
   { name: "signed updates", scenarios: updateScenarios, options: {} },
   {
     name: "policies where proofs are not wanted",
