@@ -9,10 +9,10 @@ import { appPlace } from "./app-place.ts";
 import { appSuite, appTest } from "./app-suite.ts";
 import { chromiumPath } from "./chromium.ts";
 
-const suite = appSuite(appPlace(), [
-  "--use-fake-device-for-media-stream",
-  "--use-fake-ui-for-media-stream",
-]);
+const suite = appSuite(appPlace(), {
+  flags: ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"],
+  isWindowed: true,
+});
 const { node, app, scratch } = suite;
 let bob: Waypost;
 let carol: Waypost;

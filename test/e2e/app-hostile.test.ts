@@ -23,9 +23,9 @@ import { appPlace } from "./app-place.ts";
 import { appSuite, appTest } from "./app-suite.ts";
 import { chromiumPath } from "./chromium.ts";
 
-const suite = appSuite(appPlace({ isKept: true }), [
-  "--host-resolver-rules=MAP phone.example 127.0.0.1",
-]);
+const suite = appSuite(appPlace({ isKept: true }), {
+  flags: ["--host-resolver-rules=MAP phone.example 127.0.0.1"],
+});
 const { node, app, scratch, start } = suite;
 let stranger: Waypost;
 

@@ -17,7 +17,7 @@ import {
 import { appPlace } from "./app-place.ts";
 import { appSuite, appTest } from "./app-suite.ts";
 
-const suite = appSuite(appPlace({ host: "localhost" }));
+const suite = appSuite(appPlace({ host: "localhost" }), { isWindowed: true });
 const { node, app, scratch } = suite;
 
 /** No message waits in the Cache for anybody: each was acknowledged. A busy store shows no figure. */

@@ -9,13 +9,26 @@ export const appTest = test.skipIf(chromiumPath === null);
 /** What is there while the tests run. One that restarts the nodes puts the new ones here. */
 export type Suite = Place & { nodes: TestNodes; readonly browser: Browser };
 
-export function appSuite(place: Place, flags: readonly string[] = []): Suite {
+type SuiteOptions = {
+  /** Of Chromium. */
+  readonly flags?: readonly string[];
+  /** Notifications are among what is tried, which only a Chromium with windows shows. */
+  readonly isWindowed?: boolean;
+};
+
+export function appSuite(
+  place: Place,
+  { flags = [], isWindowed = false }: SuiteOptions = {},
+): Suite {
   if (chromiumPath === null)
     console.log("SKIPPED: the chat app in Chromium, which is not on this machine");
   const suite: Partial<Suite> & Place = { ...place };
   beforeAll(async () => {
     if (chromiumPath === null) return;
-    const [nodes, browser] = await Promise.all([place.start(), startChromium(flags)]);
+    const [nodes, browser] = await Promise.all([
+      place.start(),
+      startChromium({ flags, isLight: !isWindowed }),
+    ]);
     Object.assign(suite, { nodes, browser });
   }, 120_000);
   // The people of a test don't stay for the next: their pages would go on asking the nodes.

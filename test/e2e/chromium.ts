@@ -9,6 +9,9 @@ import { join } from "node:path";
 export const chromiumPath =
   Bun.which("chromium") ?? Bun.which("chromium-browser") ?? Bun.which("google-chrome");
 
+/** The same engine without windows, which takes a third less processor time. It shows no notifications. */
+const lightPath = Bun.which("chromium-headless-shell") ?? chromiumPath;
+
 export type Page = {
   /** The JSON value of an expression; a promise is awaited. */
   readonly evaluate: (expression: string) => Promise<unknown>;
@@ -44,8 +47,18 @@ type Reply = {
   params?: Record<string, unknown>;
 };
 
-export async function startChromium(extraFlags: readonly string[] = []): Promise<Browser> {
-  if (chromiumPath === null) throw new Error("there is no Chromium on this machine");
+type ChromiumOptions = {
+  readonly flags?: readonly string[];
+  /** The one without windows, where it is installed. */
+  readonly isLight?: boolean;
+};
+
+export async function startChromium({
+  flags: extraFlags = [],
+  isLight = false,
+}: ChromiumOptions = {}): Promise<Browser> {
+  const path = isLight ? lightPath : chromiumPath;
+  if (path === null) throw new Error("there is no Chromium on this machine");
   const profile = mkdtempSync(join(tmpdir(), "waypost-chromium-"));
   const flags = [
     "--headless=new",
@@ -57,7 +70,7 @@ export async function startChromium(extraFlags: readonly string[] = []): Promise
     "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup",
     ...extraFlags,
   ];
-  const child = Bun.spawn([chromiumPath, ...flags, `--user-data-dir=${profile}`, "about:blank"], {
+  const child = Bun.spawn([path, ...flags, `--user-data-dir=${profile}`, "about:blank"], {
     stdout: "ignore",
     stderr: "pipe",
   });

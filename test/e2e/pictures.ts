@@ -12,12 +12,14 @@ import { type Page, startChromium } from "./chromium.ts";
 const place = appPlace();
 const { node: url, app, scratch } = place;
 const nodes = await place.start();
-const browser = await startChromium([
-  "--force-color-profile=srgb",
-  "--hide-scrollbars",
-  // A mouse, which a headless browser says it lacks.
-  "--blink-settings=primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4",
-]);
+const browser = await startChromium({
+  flags: [
+    "--force-color-profile=srgb",
+    "--hide-scrollbars",
+    // A mouse, which a headless browser says it lacks.
+    "--blink-settings=primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4",
+  ],
+});
 
 const window = async (
   { page }: Person,
