@@ -68,6 +68,10 @@ describe("a tier", () => {
     expect(await statusesOf(one, 1)).toEqual([202]);
     const given = await command("members", "set-tier", one.did, "small");
     expect([given.code, given.stdout]).toEqual([0, `${one.did} has the tier small\n`]);
+    // Who may give tiers and nothing else is shown nothing else of a member.
+    const again = await command("members", "set-tier", one.did, "small", "--json");
+    const shown = Object.keys(JSON.parse(again.stdout) as object);
+    expect(shown.filter((name) => name !== "ok").sort()).toEqual(["did", "tier"]);
     expect(await statusesOf(one, 2)).toEqual([202, 507]);
     expect(await statusesOf(other, 3)).toEqual([202, 202, 202]);
     const limits = (await (await fetch(`${url}/limits`)).json()) as Record<string, unknown>;

@@ -59,7 +59,7 @@ test("a slow store is looked at once at a time, and after that again", async () 
 
 test("an envelope that was admitted before the end and stored after a look found nothing is removed too", async () => {
   const { mailbox, receipts } = await openStores();
-  let [life, nowMs, looks] = [0, Date.now(), 0];
+  let [life, nowMs, looks, forgotten] = [0, Date.now(), 0, 0];
   const own = mailboxOf(deleted, 0);
   const scan: Receipts["scan"] = async (...asked) => {
     looks += 1;
@@ -71,7 +71,11 @@ test("an envelope that was admitted before the end and stored after a look found
     blocks,
     bus: openLocalBus({ log: environment.log }),
     directory: null,
-    members: { forget: () => Promise.resolve() },
+    members: {
+      forget: async () => {
+        forgotten += 1;
+      },
+    },
     tiers: { forget: () => Promise.resolve() },
     cache: { mailbox, receipts: withMethods("receipts", receipts, { scan }) },
     results: { forget: () => undefined },
@@ -92,6 +96,8 @@ test("an envelope that was admitted before the end and stored after a look found
     expect((await records()).length).toBe(1);
     nowMs += minuteMs;
     await until(async () => (await records()).length === 0);
+    // With the end, and once more of what the late envelope may have brought.
+    expect(forgotten).toBe(2);
   } finally {
     close();
   }
