@@ -102,3 +102,47 @@ test("an envelope that was admitted before the end and stored after a look found
     close();
   }
 }, 30_000);
+
+test("who is created anew after a deletion stays a member with a tier, also when the node starts again", async () => {
+  const { mailbox, receipts } = await openStores();
+  let [life, nowMs, looks] = [0, Date.now(), 0];
+  const scan: Receipts["scan"] = async (...asked) => {
+    looks += 1;
+    return receipts.scan(...asked);
+  };
+  const forgotten: string[] = [];
+  const forget = (what: string) => async () => void forgotten.push(what);
+  const begin = () =>
+    followDeletions({
+      ...environment,
+      now: () => nowMs,
+      blocks,
+      bus: openLocalBus({ log: environment.log }),
+      directory: null,
+      members: { forget: forget("member") },
+      tiers: { forget: forget("tier") },
+      cache: { mailbox, receipts: withMethods("receipts", receipts, { scan }) },
+      results: { forget: () => undefined },
+      lifeOf: () => Promise.resolve(life),
+    });
+  const looksMore = async (count: number) => {
+    const begun = looks;
+    await until(() => looks >= begun + count);
+  };
+  const records = () => receipts.scan("/deleted/", { after: null, limit: 9, nowMs });
+  let deletions = begin();
+  try {
+    await deletions.expect(deleted);
+    life = 1;
+    await until(() => forgotten.length === 2);
+    await looksMore(1);
+    deletions.close();
+    deletions = begin();
+    await looksMore(2);
+    nowMs += minuteMs;
+    await until(async () => (await records()).length === 0);
+    expect(forgotten).toEqual(["member", "tier"]);
+  } finally {
+    deletions.close();
+  }
+}, 30_000);

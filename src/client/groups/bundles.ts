@@ -26,6 +26,7 @@ import {
   nearState,
   nonceCharactersMax,
   parseStatement,
+  readableState,
   type Statement,
   undominated,
 } from "./statements.ts";
@@ -35,8 +36,9 @@ export const membersMax = 64;
 const [statementsMax, leavingsMax] = [8, membersMax];
 /** A bundle in JSON, so that it is small content. */
 const bundleCharactersMax = 60_000;
-/** Of one group, and of people who are not in it: as many as can be made up. */
-const [waitingMax, waitingOthersMax] = [12, 4];
+/** Of one group: of its admin, of members, and of others, who can be as many as one likes. Of one member two. */
+const [waitingOfMakerMax, waitingOfMembersMax, waitingOfOthersMax] = [4, 8, 4];
+const waitingOfOneMax = 2;
 const owedMax = 4;
 
 /** `key` is the root key in hex, `signature` in Base64. */
@@ -216,7 +218,7 @@ export function fitting({ statements, leavings, handOvers = [] }: Bundle): Bundl
   return { statements: kept, leavings, handOvers };
 }
 
-/** The last ones, each once. What others than members bring pushes out nothing of theirs. */
+/** The last ones, each once. What others bring pushes out nothing of the admin's, nor what one member brings another's. */
 export function addWaiting(
   { state, waiting }: GroupRow,
   one: GroupRow["waiting"][number] | null,
@@ -225,10 +227,14 @@ export function addWaiting(
   const text = JSON.stringify([one.from, one.bundle]);
   const before = waiting.filter(({ from, bundle }) => JSON.stringify([from, bundle]) !== text);
   const all = [...before, one];
-  const isMember = ({ from }: typeof one) => from === state.maker || isIn(state, from);
+  const ofMaker = all.filter(({ from }) => from === state.maker);
+  const ofMembers = all.filter(({ from }) => from !== state.maker && isIn(state, from));
+  const ofEach = [...Map.groupBy(ofMembers, ({ from }) => from).values()];
+  const ofOthers = all.filter(({ from }) => from !== state.maker && !isIn(state, from));
   const kept = new Set([
-    ...all.filter(isMember).slice(-waitingMax),
-    ...all.filter((each) => !isMember(each)).slice(-waitingOthersMax),
+    ...ofMaker.slice(-waitingOfMakerMax),
+    ...ofEach.flatMap((theirs) => theirs.slice(-waitingOfOneMax)).slice(-waitingOfMembersMax),
+    ...ofOthers.slice(-waitingOfOthersMax),
   ]);
   return all.filter((each) => kept.has(each));
 }
@@ -247,6 +253,19 @@ export function bundleIn(row: GroupRow): Bundle | null {
   const { id } = row.state;
   const leavings = row.leavings.filter((one) => one.id === id);
   return parseBundle(renderBundle({ ...row, leavings }), id);
+}
+
+/** A row of another own device, without what is of another form. */
+export function readableRow(given: GroupRow): GroupRow {
+  const { joined, was, former = [] } = given;
+  const versions = Object.entries(isRecord(was) ? was : {}).filter(([, one]) => isInteger(one));
+  return {
+    ...given,
+    state: readableState(given.state),
+    joined: isInteger(joined) ? joined : 0,
+    was: Object.fromEntries(versions) as GroupRow["was"],
+    former: former.slice(0, handOversMax),
+  };
 }
 
 /** The versions of parts that the next state replaces, by DID; of the name under "". */

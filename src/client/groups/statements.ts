@@ -16,8 +16,10 @@ import { isName } from "../mail/notes.ts";
 
 /** Parts of one statement: of each who was ever in it one stays. */
 const partsMax = 1_000;
-/** Beyond it an earlier key names nobody who is not known: a statement has room for what its maker says. */
-const healedPartsMax = 500;
+/** Beyond it an earlier key or another own device adds nobody: a statement has room for what its maker says. */
+const addedPartsMax = 500;
+/** Likewise, in JSON: a DID may be long. Half of a bundle. */
+const addedCharactersMax = 30_000;
 export const nonceCharactersMax = 64;
 
 type VersionedPart<Value extends string = string> = readonly [value: Value, version: number];
@@ -112,6 +114,51 @@ const isMemberPart = (part: unknown): part is MemberPart =>
   part.length === 2 &&
   (part[0] === "in" || part[0] === "out") &&
   isVersion(part[1]);
+
+/** Of what another own device says only what others would read: one part of another form makes a whole statement none. */
+export function readableState(state: GroupState): GroupState {
+  const { id, maker, nonce, next } = state;
+  const [text, version] = Array.isArray(state.name) ? (state.name as readonly unknown[]) : [];
+  const isNamed = isName(text) && text.isWellFormed() && isVersion(version);
+  const members = partsIn(state.members).filter(([, part]) => isMemberPart(part));
+  const left = partsIn(state.left).filter(([, version]) => isVersion(version));
+  return {
+    ...{ id, maker, nonce },
+    name: isNamed ? [text, version] : ["", 0],
+    members: Object.fromEntries(members) as GroupState["members"],
+    left: Object.fromEntries(left) as GroupState["left"],
+    ...(typeof next === "string" && isDid(next) ? { next } : {}),
+  };
+}
+
+const partsIn = (json: unknown): [string, unknown][] =>
+  Object.entries(isRecord(json) ? json : {}).filter(([did]) => isDid(did));
+
+/** Without people of whom nothing is known here, where there is no room for them; those who are in come first. */
+export function withRoom(given: GroupState, known: GroupState): GroupState {
+  const members = membersWithRoom(given.members, known.members);
+  if (members === given.members) return given;
+  const left = Object.entries(given.left).filter(([did]) => members[did] !== undefined);
+  return { ...given, members, left: Object.fromEntries(left) };
+}
+
+type Members = GroupState["members"];
+
+function membersWithRoom(given: Members, known: Members): Members {
+  const added = Object.entries(given).filter(([did]) => known[did] === undefined);
+  const held = Object.entries(known);
+  let [count, characters] = [held.length, JSON.stringify(held).length];
+  const kept = added
+    .toSorted(([, [a]], [, [b]]) => compareText(a, b))
+    .filter((part) => {
+      count += 1;
+      characters += JSON.stringify(part).length + 1;
+      return count <= addedPartsMax && characters <= addedCharactersMax;
+    });
+  if (kept.length === added.length) return given;
+  const others = Object.entries(given).filter(([did]) => known[did] !== undefined);
+  return Object.fromEntries([...others, ...kept]);
+}
 
 // ------------------------------------------------------------------------------------------------------------- joining
 
@@ -256,10 +303,10 @@ export const isSameState = (a: GroupState, b: GroupState): boolean =>
  */
 export function heal(state: GroupState, statement: Statement): GroupState {
   const members: Record<string, MemberPart> = { ...state.members };
-  for (const [did, part] of Object.entries(statement.members)) {
+  const said = membersWithRoom(statement.members, state.members);
+  for (const [did, part] of Object.entries(said)) {
     const held = members[did];
     const [value, version] = part;
-    if (held === undefined && Object.keys(members).length >= healedPartsMax) continue;
     if (held !== undefined && (version < held[1] || value === held[0])) {
       // The same value with a later version would win elsewhere: both are the same then.
       if (value === held[0] && version > held[1]) members[did] = part;

@@ -19,6 +19,7 @@ import {
   newRow,
   overtaken,
   placeOf,
+  readableRow,
   upgradeRow,
 } from "../groups/bundles.ts";
 import {
@@ -38,6 +39,7 @@ import {
   isSameState,
   joinStates,
   stateDigest,
+  withRoom,
 } from "../groups/statements.ts";
 import { ed25519PublicKey } from "../keys/crypto.ts";
 import type { StoreChange } from "../mail/message.ts";
@@ -82,11 +84,11 @@ function takeRow(
   const isCounting = ({ one, by }: Examined["handOvers"][number]) =>
     by === "in_force" || (by === "earlier" && one.maker === own);
   const counting = said.handOvers.filter(isCounting).map(({ one }) => one);
-  const known = [...counting, ...(held?.handOvers ?? [])];
+  const handOvers = [...counting, ...(held?.handOvers ?? [])];
   const further = held === null ? "given" : furtherOf(held, given);
   if (held !== null && further === "held")
     return { row: followed(held, said, listener), isOwed: false };
-  const isWay = isBacked(given, known);
+  const isWay = isBacked(given, handOvers);
   // Nothing is shown of the next admin's group before they have said something there.
   const isFounded =
     given.state.maker === own ||
@@ -99,7 +101,9 @@ function takeRow(
   const way = held === null ? (given.former ?? []) : wayOn(held, given);
   if (given.state.maker === own) {
     const former = isWay ? way : [];
-    const backed = { ...given, state: withBackedNext(given, known), former, handOvers: known };
+    const known = held?.state ?? emptyGroup(own, given.state.nonce);
+    const state = withRoom(withBackedNext(given, handOvers), known);
+    const backed = { ...given, state, former, handOvers };
     const near = nearRow(backed, { own, root, nowMs });
     const row = held === null ? near : mergeRows(held, near, { own, root });
     const isUnknown = said.handOvers.some(({ by }) => by === "unknown");
@@ -167,7 +171,7 @@ export class OwnGroups {
 
   /** Takes what another own device has of a group. Returns what changed. */
   async take(raw: GroupRow): Promise<StoreChange | null> {
-    const given: GroupRow = { ...upgradeRow(raw), waiting: [], owed: [] };
+    const given: GroupRow = { ...readableRow(upgradeRow(raw)), waiting: [], owed: [] };
     const { nowMs } = this.#own;
     return this.#take(given, { sinceMs: nowMs(), root: await this.#root(), isFirst: true });
   }

@@ -195,8 +195,8 @@ export function hearAll(begun: GroupRow, said: Examined, listener: GroupListener
   const leavings: SignedLeaving[] = [];
   for (const { one, by } of said.statements) {
     if (one.statement.id !== row.state.id) continue;
-    // Of an earlier key, which a thief may have, only what own devices and people of the group have heard.
-    const isOfGroup = said.from === listener.own || row.state.members[said.from] !== undefined;
+    // Of an earlier key, which a thief may have, only what own devices and members have heard.
+    const isOfGroup = said.from === listener.own || isIn(row.state, said.from);
     if (by === "earlier" && !isOfGroup) continue;
     const heard = by === "unknown" ? "wait" : hearOne(row, { one, by }, listener);
     if (heard === "wait") statements.push(one);

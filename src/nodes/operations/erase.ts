@@ -3,7 +3,7 @@
  * once the ledger has confirmed it. Ids stay remembered as after an acknowledgement, so that a late copy of an envelope
  * does not come back. What a ledger and its log say of a DID stays: others have proofs of it.
  */
-import { decodeUtf8, utf8 } from "../../core/codec/bytes.ts";
+import { decodeUtf8 } from "../../core/codec/bytes.ts";
 import { type Did, isDid, type MailboxKey, mailboxOf } from "../../core/codec/did.ts";
 import { dayMs, minuteMs, secondMs } from "../../core/codec/time.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
@@ -17,7 +17,7 @@ import { forgetPushes } from "../cache/push.ts";
 import type { Log } from "../http/log.ts";
 import type { Blocks } from "../parties/blocks.ts";
 import type { Members } from "../parties/members.ts";
-import { scanRecords } from "../parties/records.ts";
+import { decodeRecord, encodeRecord, scanRecords } from "../parties/records.ts";
 import { deletedSubject } from "../parties/signals.ts";
 import type { Tiers } from "../parties/tiers.ts";
 import type { Results } from "../results.ts";
@@ -107,6 +107,9 @@ const followedMs = dayMs;
 /** An envelope that was admitted before the end may wait for a live session (`deliveryMsMax`) and for the disk. */
 const settledMs = minuteMs;
 
+/** The life before the deletion, and whether the DID is no member any more. */
+type DueRecord = { readonly life: number; readonly isForgotten: boolean };
+
 type Deletions = {
   /** Durable when it resolves, before the deletion is submitted; the returned function takes it back. */
   readonly expect: (did: Did) => Promise<() => Promise<void>>;
@@ -134,12 +137,11 @@ export function followDeletions({
   const { mailbox, receipts } = cache;
   /** When this process saw first that a record's life has ended. */
   const endedMs = new Map<string, number>();
-  const forget = async (did: Did, lives: number): Promise<void> => {
+  const forgetOwners = async (did: Did, lives: number): Promise<void> => {
     for (let life = 0; life < lives; life++) await forgetOwner(receipts, mailboxOf(did, life));
-    await members.forget(did);
-    await tiers.forget(did);
   };
-  const lookAt = async (key: string, lifeBefore: number): Promise<void> => {
+  const lookAt = async (key: string, record: DueRecord): Promise<void> => {
+    const { life: lifeBefore, isForgotten } = record;
     const did = key.slice(duePrefix.length).split("/")[0] as Did;
     const lives = (await lifeOf(did)) ?? 0;
     if (lives <= lifeBefore) return;
@@ -148,7 +150,13 @@ export function followDeletions({
     const sinceMs = endedMs.get(key);
     if (sinceMs === undefined) endedMs.set(key, now());
     const isSettled = sinceMs !== undefined && now() - sinceMs >= settledMs;
-    if (sinceMs === undefined || isSettled) await forget(did, lives);
+    if (sinceMs === undefined || isSettled) await forgetOwners(did, lives);
+    // Once: who is created anew a moment later is a member again.
+    if (!isForgotten) {
+      await members.forget(did);
+      await tiers.forget(did);
+      await receipts.put(key, encodeRecord({ ...record, isForgotten: true }), now() + followedMs);
+    }
     if (!isSettled || removed.entries > 0) return;
     await receipts.remove(key);
     endedMs.delete(key);
@@ -159,7 +167,7 @@ export function followDeletions({
     for await (const page of scanRecords(receipts, duePrefix, now))
       for (const [key, value] of page) {
         isDue = true;
-        await lookAt(key, Number(decodeUtf8(value)));
+        await lookAt(key, decodeRecord<DueRecord>(value));
       }
   };
   // One look a second, as long as a deletion is under way, and one at a time: a store may be slow.
@@ -175,7 +183,8 @@ export function followDeletions({
   const expect = async (did: Did) => {
     const key = `${duePrefix}${did}/${crypto.randomUUID()}`;
     const life = (await lifeOf(did)) ?? 0;
-    await receipts.put(key, utf8(String(life)), now() + followedMs);
+    const record: DueRecord = { life, isForgotten: false };
+    await receipts.put(key, encodeRecord(record), now() + followedMs);
     isDue = true;
     return () => receipts.remove(key);
   };

@@ -2,6 +2,7 @@
 import { expect, test } from "bun:test";
 import { ClientError } from "../../../../src/client/base/failure.ts";
 import {
+  fitting,
   type GroupRow,
   newRow,
   renderBundle,
@@ -16,6 +17,7 @@ import {
   handOverText,
   leavingText,
   membersOf,
+  parseStatement,
   statementText,
   successorOf,
   withChange,
@@ -191,6 +193,48 @@ test("a hand-over that counts empties no group: the next admin has said somethin
   await talk.hearWaiting();
   expect(await factsNow()).toEqual({ ...hiking, admin: next });
 });
+
+const version = Math.floor(nowMs / 1_000);
+/** A DID of the length given, which is made up. */
+const inventedDid = (n: number, length: number): string =>
+  `did:svc:${String(n)
+    .padStart(length - 8, "1")
+    .replaceAll("0", "z")}`;
+const outOf = (count: number, length: number) =>
+  Object.fromEntries(
+    Array.from(
+      { length: count },
+      (_, n) => [inventedDid(n, length), ["out", version - 5]] as const,
+    ),
+  );
+
+test.each([
+  ["a version with a fraction", { name: ["Stolen", version + 7_200.5] }, {}],
+  ["a long name", { name: ["x".repeat(200), version - 1] }, {}],
+  ["somebody in a version with a fraction", {}, { [mallory]: ["in", version + 7_200.5] }],
+  ["a part of nobody", {}, { "not a did": ["out", version - 5] }],
+  ["a part that is neither in nor out", {}, { [inventedDid(1, 40)]: ["maybe", version - 5] }],
+  ["1,100 made-up people", {}, outOf(1_100, 40)],
+  ["600 long DIDs", {}, outOf(600, 98)],
+])(
+  "whatever another own device says of an own group, others can read what this one says next: %s",
+  async (_what, change, members) => {
+    const { groups, table } = await device();
+    const ours = withChange(emptyGroup(own, "n"), { name: "Hiking", add: [own, mallory] }, nowMs);
+    await groups.take(newRow(ours));
+    const given = { ...ours, ...change, members: { ...ours.members, ...members } };
+    const state: GroupState = JSON.parse(JSON.stringify(given));
+    await groups.take(newRow(state));
+    const held = (await groupAt(table, ours.id)) as GroupRow;
+    const said = withChange(held.state, { remove: [mallory], name: "Climbing" }, nowMs);
+    const statement = parseStatement(JSON.parse(JSON.stringify(said)));
+    expect(statement?.members).toEqual(said.members);
+    const signed = { statement: said, key: "ab".repeat(32), signature: "" };
+    const bundle = { statements: [signed], leavings: [], handOvers: [] };
+    expect(fitting(bundle).statements.length).toBe(1);
+    expect([statement?.name[0], said.members[own]?.[0]]).toEqual(["Climbing", "in"]);
+  },
+);
 
 test("whose device was set back, and changed a group that was handed over meanwhile, is told", async () => {
   const { groups, store, table } = await device();

@@ -477,7 +477,7 @@ test("under new keys the maker says of now what an earlier version had let a dev
   expect(latest * 1_000 - nowMs).toBeLessThan(dayMs);
 });
 
-test("what an earlier key of this identity says counts from people of the group alone, and fills no state", async () => {
+test("what an earlier key of this identity says counts from members alone, and fills no state", async () => {
   const table = await open();
   const { row } = await handedOver(table, 0);
   const members = (count: number) =>
@@ -494,6 +494,17 @@ test("what an earlier key of this identity says counts from people of the group 
   expect(Object.keys((await rowNow()).state.members).length).toBe(500);
   await strike(other, without);
   expect(membersOf((await rowNow()).state)).toEqual([own]);
+  // Who was taken out is no member.
+  const again = withChange((await rowNow()).state, { add: [other] }, nowMs + 6_000);
+  const mallory = identityOf("mallory").did;
+  const out = withChange(
+    withChange(again, { add: [mallory] }, nowMs),
+    { remove: [mallory] },
+    nowMs,
+  );
+  await table.change(async (batch) => putGroup(table, batch, { ...(await rowNow()), state: out }));
+  await strike(mallory, withChange(out, { remove: [other] }, nowMs + 9_000));
+  expect(membersOf((await rowNow()).state)).toEqual([own, other].sort());
 });
 
 test("however many states a member shows at once, they get one answer", async () => {
