@@ -10,6 +10,7 @@ import type { WaypostEvent } from "../../src/client/mail/message.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { clientCode } from "../support/client-code.ts";
+import { lyingDirectory } from "../support/lying-directory.ts";
 import { peopleAtNodes, waiting } from "../support/people.ts";
 
 const people = peopleAtNodes();
@@ -318,4 +319,30 @@ test("a profile goes ahead of the next message, is a claim, and of another form 
   await alice.send(alice.did, "to myself");
   await until(async () => (await textsAt(alice, alice.did)).length, 2);
   expect(await alice.store.profile()).toEqual({ name: "Alison", picture: null, isOpen: true });
+});
+
+test("a member whom no word of the group has reached asks the one who writes to it, if that one is known", async () => {
+  const relay = lyingDirectory(people.at.url);
+  const own = { keys: memoryKeys(), store: memoryStore() };
+  await (await open(own)).close();
+  const alice = await open({ ...own, relayUrl: relay.url });
+  const [bob, carol] = [await open(), await open()];
+  const all = [alice, bob, carol];
+  for (const me of [alice, bob])
+    for (const other of all)
+      if (me !== other) await me.store.savePerson(other.did, { isKnown: true });
+  const said = { success: true, code: "delivered", message: "as it says" };
+  relay.lie = { swallows: { [`/relay/${bob.did}`]: said, [`/relay/${carol.did}`]: said } };
+  const group = await alice.groups.create("Hiking", [bob.did, carol.did]);
+  while (relay.swallowed < 2) await Bun.sleep(10);
+  relay.lie = {};
+  await group.send("who is there?");
+  await until(() => groupAt(bob, group.id), ["Hiking", dids(...all), "joined"]);
+  await until(() => textsAt(bob, group.id), ["who is there?", "change"]);
+  // Carol has accepted nobody: a stranger makes her send nothing.
+  expect(await groupAt(carol, group.id)).toBeNull();
+  expect(await alice.store.messages(carol.did)).toEqual([]);
+  await (await bob.groups.get(group.id))?.send("I am");
+  await until(() => textsAt(alice, group.id), ["change", "who is there?", "I am"]);
+  await relay.stop();
 });

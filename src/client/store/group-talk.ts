@@ -70,6 +70,10 @@ const answersApartMs = 10 * secondMs;
 const answeredMax = 1_000;
 /** Of the groups that somebody may mean who writes to an unknown one. */
 const askedMax = 8;
+/** Who writes to a group that is not known here is asked what it is, so long later. */
+const askAfterMs = 3 * secondMs;
+/** No state has it. */
+const noDigest = "0".repeat(32);
 /** What can't be judged for so long is forgotten; so is the wait for a device that has made new keys. */
 const [waitingMs, ownWaitMs] = [2 * dayMs, 10 * minuteMs];
 const triesMax = 3;
@@ -393,7 +397,10 @@ export class GroupTalk {
   async answer({ group, from, digest }: Said): Promise<void> {
     const { did: own, table, signal } = this.#own;
     const row = await groupAt(table, group);
-    if (row === null || isEmpty(row)) return this.#askAfter(group, from);
+    if (row === null || isEmpty(row)) {
+      if (digest !== null) void attempt(() => this.#askWhole(group, from));
+      return this.#askAfter(group, from);
+    }
     // Who only asks this identity in learns nothing of it.
     if (row.joined === 0 || standingOf(row, own) === "asked") return;
     const answer = answerTo(row.state, { own, from, digest });
@@ -446,6 +453,22 @@ export class GroupTalk {
     this.#answered.set(name, this.#own.nowMs());
     const now = await groupAt(this.#own.table, id);
     if (now !== null && isIn(now.state, from)) await this.#say(now, [from]);
+  }
+
+  /** What a group is may have gone astray: who is known and writes to it is asked, by showing that nothing is known here. */
+  async #askWhole(group: string, from: Did): Promise<void> {
+    const { table, nowMs, signal } = this.#own;
+    const name = `${group} ${from} asked`;
+    if (!isDue(this.#answered.get(name), nowMs(), answerAgainMs)) return;
+    if (!(await this.#sending.listensTo(from))) return;
+    this.#answered.set(name, nowMs());
+    // It may be about to come.
+    await pause(askAfterMs, signal);
+    const row = await groupAt(table, group);
+    if (signal.aborted || (row !== null && !isEmpty(row))) return;
+    const nothing = renderBundle({ statements: [], leavings: [] });
+    const within = { id: group, place: group, digest: noDigest, put: null, line: null };
+    await this.#sending.send([from], nothing, changing(group), within);
   }
 
   /** Some time after the last answer to a member, and so much later. */
