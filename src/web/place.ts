@@ -63,15 +63,20 @@ export function parseInvited(text: string): Invited {
   return { to, name: parts.get("name") ?? "", secret: parts.get("s") };
 }
 
-/** What a link brought: whom to write to, and an invitation of the operator. Kept until it was used. */
+/** What another device of the same person shows, where the server takes only who is invited. */
+export const deviceLink = (code: string): string => `${location.origin}/#link=${code}`;
+
+/** What a link brought: whom to write to, an invitation of the operator, one of another device. Kept until it was used. */
 export function arrivedBy(): {
   readonly invited: Invited | null;
   readonly invitation: string | null;
+  readonly ofDevice: string | null;
 } {
   const parts = linkParameters(location.hash);
   return {
     invited: parts.has("to") ? parseInvited(location.hash) : null,
     invitation: parts.get("invite"),
+    ofDevice: parts.get("link"),
   };
 }
 

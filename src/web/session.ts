@@ -12,6 +12,7 @@ import {
   passphraseLock,
   Waypost,
 } from "../client/package.ts";
+import { arrivedBy, forgetArrival } from "./place.ts";
 import { oneLine } from "./text.ts";
 import { t } from "./words/language.ts";
 
@@ -200,10 +201,16 @@ const options = () => ({
 type LinkingDevice = Pick<Awaited<ReturnType<typeof Waypost.link>>, "code" | "cancel">;
 
 /** Makes this a device of an identity that another device holds. Resolves when that one has accepted it. */
-export async function linkDevice(onCode: (linking: LinkingDevice) => void): Promise<void> {
-  const linking = await Waypost.link(options());
+export async function linkDevice(
+  invitation: string | null,
+  onCode: (linking: LinkingDevice) => void,
+): Promise<void> {
+  const given = invitation === null ? {} : { invitation };
+  const linking = await Waypost.link({ ...options(), ...given });
   onCode(linking);
-  ready(await linking.opened);
+  const opened = await linking.opened;
+  if (arrivedBy().ofDevice !== null) forgetArrival();
+  ready(opened);
 }
 
 function ready(opened: Waypost): void {

@@ -12,12 +12,14 @@ import { t } from "./words/language.ts";
 const LinkThis = onDemand(async () => (await import("./devices.tsx")).LinkThis);
 
 export function Welcome() {
-  const { invited, invitation } = arrivedBy();
+  const { invited, invitation, ofDevice } = arrivedBy();
   const [name, setName] = useState("");
   const [code, setCode] = useState(invitation ?? "");
   const [asksInvitation, setAsksInvitation] = useState(code !== "");
   const said = useWelcome();
-  const [other, setOther] = useState<"backup" | "device" | null>(null);
+  const [other, setOther] = useState<"backup" | "device" | null>(
+    ofDevice === null ? null : "device",
+  );
   const begin = async () => {
     try {
       await create(name.trim(), code.trim() || null);

@@ -350,6 +350,12 @@ export const english = {
     "On your other device, open Settings, then “Add a device”, and scan this code or paste its text.",
   deviceCode: "The code of this device",
   copyCode: "Copy the code",
+  deviceInvitationNeeded:
+    "This server takes only people with an invitation, and your other device makes one for this device. There, open Settings, then “Add a device”, and open the link that it shows here, or paste it.",
+  deviceInvitation: "The link that your other device shows",
+  openOnNewDevice:
+    "Open this link on the new device within 15 minutes. It is good for one device: show it to nobody else.",
+  thenItsCode: "The new device shows a code then. Scan it or paste it here.",
   removeDeviceAsk: "Remove this device? Your keys are replaced, and it reads nothing new.",
   replaceKeysAsk:
     "Who has a copy of the old keys reads and signs nothing new. What you leave ticked stays: untick devices that aren't yours, and what you don't know. People who compared numbers with you see that they changed.",

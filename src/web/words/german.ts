@@ -356,6 +356,12 @@ export const german: Words = {
     "Öffne auf deinem anderen Gerät die Einstellungen, dann „Ein Gerät hinzufügen“, und scanne diesen Code oder füge seinen Text ein.",
   deviceCode: "Der Code dieses Geräts",
   copyCode: "Den Code kopieren",
+  deviceInvitationNeeded:
+    "Dieser Server nimmt nur Eingeladene auf, und dein anderes Gerät macht eine Einladung für dieses. Öffne dort die Einstellungen, dann „Ein Gerät hinzufügen“, und öffne hier den Link, den es zeigt, oder füge ihn ein.",
+  deviceInvitation: "Der Link, den dein anderes Gerät zeigt",
+  openOnNewDevice:
+    "Öffne diesen Link innerhalb von 15 Minuten auf dem neuen Gerät. Er gilt für ein Gerät: Zeig ihn niemandem sonst.",
+  thenItsCode: "Das neue Gerät zeigt dann einen Code. Scanne ihn oder füge ihn hier ein.",
   removeDeviceAsk:
     "Dieses Gerät entfernen? Deine Schlüssel werden ersetzt, und es liest nichts Neues mehr.",
   replaceKeysAsk:
