@@ -168,8 +168,12 @@ function pageOf(call: Call, lines: string[]): Omit<Page, "requests"> {
     return result?.value;
   };
   const until = async (expression: string, what: string, timeoutMs = 60_000): Promise<void> => {
-    for (const end = Date.now() + timeoutMs; Date.now() < end; await Bun.sleep(40))
+    const end = Date.now() + timeoutMs;
+    // Asking takes milliseconds of three processes: what is late anyway is asked for less often.
+    for (let pauseMs = 20; Date.now() < end; pauseMs = Math.min(1.25 * pauseMs, 150)) {
       if (await evaluate(expression).catch(() => false)) return;
+      await Bun.sleep(pauseMs);
+    }
     throw new Error(
       `${what}: not in time\n${lines.join("\n")}\n${await evaluate("document.body.innerText")}`,
     );
