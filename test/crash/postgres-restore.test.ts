@@ -204,4 +204,28 @@ describe.skipIf(absence !== null)("a database that is restored to a point in tim
     expect(last?.success).toBe(true);
     await Promise.all([sender.close(), returned.close()]);
   }, 180_000);
+
+  test("is restored once more from the same base, to a later point of the same timeline", async () => {
+    await server.baseBackup();
+    const dids: string[] = [];
+    const register = async () => {
+      const me = await open(0);
+      dids.push(me.did);
+      await me.close();
+      return timeNow();
+    };
+    const [tooEarly, right] = [await register(), await register()];
+    await register();
+    const restore = async (time: string) => {
+      await untilArchived();
+      await stopAll();
+      await server.kill();
+      await server.recover(time);
+      await startAll();
+      const found = dids.map((did) => fetch(`${urls[1]}/resolve/${did}`));
+      return (await Promise.all(found)).map(({ status }) => status);
+    };
+    expect(await restore(tooEarly)).toEqual([200, 404, 404]);
+    expect(await restore(right)).toEqual([200, 200, 404]);
+  }, 180_000);
 });

@@ -241,13 +241,17 @@ async function startIn(given: {
       await stop();
       await start();
     },
-    baseBackup: () => copyInto(bin, base, port),
+    baseBackup: async () => {
+      rmSync(base, { recursive: true, force: true });
+      await copyInto(bin, base, port);
+    },
     recover: async (time) => {
       rmSync(data, { recursive: true, force: true });
       await run(["cp", "-a", base, data]);
       configure(data, [
         `restore_command = 'cp ${archive}/%f %p'`,
         `recovery_target_time = '${time}'`,
+        "recovery_target_timeline = current",
         "recovery_target_action = promote",
       ]);
       await run(["touch", join(data, "recovery.signal")]);
