@@ -20,6 +20,7 @@ import { keepBundles } from "../client/identity/own-bundles.ts";
 import { keepPushes } from "../client/identity/push.ts";
 import {
   type KeptRecord,
+  keptParts,
   type RecordReplacement,
   recordReplacement,
 } from "../client/identity/replacement.ts";
@@ -155,9 +156,10 @@ async function rotateKeys(session: CommandSession, flags: KeptFlags): Promise<vo
     throw failed(
       `other devices of ${name} would be locked out: replace its keys by waypost device remove`,
     );
-  const { kept } = noteKept(report, await recordReplacement(client, identity), flags);
+  const shown = await recordReplacement(client, identity);
+  const { kept } = noteKept(report, shown, flags);
   const storeIdentity = (edit: EditIdentity) => changeIdentity(keys, identity, edit);
-  const beginning = { nowMs: Date.now(), ...kept };
+  const beginning = { nowMs: Date.now(), kept: keptParts(kept, shown) };
   const next = await beginReplacing(client.known.memory, storeIdentity, beginning);
   const waiting = session.waiting("waiting for the new keys");
   const rotated = await publishKeys(client, next, { waiting });

@@ -14,6 +14,8 @@ import { shareType } from "../../src/client/mail/content.ts";
 import type { WaypostEvent } from "../../src/client/mail/message.ts";
 import { activeDocument, connect } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
+import { renderPublicKey } from "../../src/core/codec/bytes.ts";
+import type { Intent } from "../../src/core/ledger/actions.ts";
 import { peopleAtNodes, waiting } from "../support/people.ts";
 import { devicesAt, until } from "./own-devices.ts";
 
@@ -233,4 +235,98 @@ test("a replacement that another one has overtaken meanwhile is said to the user
     (all) => all.includes("devices root_replaced"),
   );
   expect(failed).toContain("devices root_replaced");
+}, 60_000);
+
+type Component = { readonly publicKey: string; readonly url: string };
+
+/** Keys and addresses under one id of each kind: as the user has them, and as a thief of the keys puts them. */
+async function underIds(owner: Waypost) {
+  const { did } = owner;
+  const [work, mine] = [`${did}#work`, `${did}#mine`];
+  const freshKey = async () => renderPublicKey(await ed25519PublicKey(freshSeed()));
+  const own = { publicKey: await freshKey(), url: "https://work.example" };
+  const evil = { publicKey: await freshKey(), url: "https://evil.example" };
+  const by = ({ client, identity }: Waypost, intent: Intent) =>
+    change(client, intent, { signer: { keyId: "root", seed: identity.rootSeed }, waiting });
+  const method = (publicKeyMultibase: string) => ({
+    ...{ id: work, type: "Multikey", controller: did, publicKeyMultibase },
+  });
+  const service = (url: string) => ({
+    ...{ id: mine, type: "SvcCacheService", serviceEndpoint: [url] },
+    ...{ authorization: null, priority: null },
+  });
+  const putKey = async (me: Waypost, { publicKey }: Component) => {
+    const verificationMethod = method(publicKey);
+    await by(me, { action: "AddVerificationMethod", did, verificationMethod });
+    await by(me, { action: "AddAuthentication", did, id: work });
+  };
+  await putKey(owner, own);
+  // By another program: this one remembers the hosts of neither.
+  const elsewhere = connect({ directoryUrl: at.url, relayUrl: at.url });
+  elsewhere.known.ledger = owner.client.known.ledger;
+  const signer = { keyId: "root", seed: owner.identity.rootSeed };
+  const intent = { action: "AddService", did, service: service(own.url) } as const;
+  await change(elsewhere, intent, { signer, waiting });
+  const steal = async (thief: Waypost) => {
+    await by(thief, { action: "UpdateService", did, service: service(evil.url) });
+    await by(thief, { action: "RemoveAuthentication", did, id: work });
+    await by(thief, { action: "RemoveVerificationMethod", did, id: work });
+    await putKey(thief, evil);
+  };
+  const found = async (): Promise<readonly boolean[]> => {
+    const now = connect({ directoryUrl: at.url, relayUrl: at.url });
+    const text = JSON.stringify(await activeDocument(now, did));
+    return [own, evil].flatMap(({ publicKey, url }) =>
+      [publicKey, url].map((one) => text.includes(one)),
+    );
+  };
+  return { work, mine, steal, found };
+}
+
+const nothingOfEither = [false, false, false, false];
+
+test("what a thief's device puts under a ticked id between showing and new keys does not stay", async () => {
+  const owner = await open(place());
+  const { work, mine, steal, found } = await underIds(owner);
+  const thief = await linked(owner);
+  const { methods, services } = await owner.devices.replacement();
+  expect([...methods, ...services].map(({ id }) => id)).toEqual(
+    expect.arrayContaining([work, mine]),
+  );
+  await steal(thief);
+  expect(await found()).toEqual([false, false, true, true]);
+  await owner.devices.replaceKeys({ keep: [], methods: [work], services: [mine] });
+  expect(await found()).toEqual(nothingOfEither);
+  // Nor is it remembered as this identity's own.
+  const after = await owner.devices.replacement();
+  expect([...after.methods, ...after.services].map(({ id }) => id)).not.toContain(mine);
+}, 60_000);
+
+test("what a thief's device puts under a ticked id while new keys are interrupted does not stay", async () => {
+  const where = place();
+  const owner = await open(where);
+  const { work, mine, steal, found } = await underIds(owner);
+  const thief = await linked(owner);
+  await owner.close();
+  const directory = leavingDirectory(0);
+  try {
+    const me = await overLeaving(where, directory.url);
+    await me.devices.replacement();
+    const ticked = { keep: [], methods: [work], services: [mine] };
+    expect(await failing(me.devices.replaceKeys(ticked))).toBe("interrupted");
+    await me.close();
+    await steal(thief);
+    const again = await open(where);
+    await until(
+      async () => again.identity.nextRootSeed,
+      (seed) => seed === null,
+    );
+    await until(
+      () => again.devices.list(),
+      (all) => all.length === 1,
+    );
+    expect(await found()).toEqual(nothingOfEither);
+  } finally {
+    await directory.stop();
+  }
 }, 60_000);

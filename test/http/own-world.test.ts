@@ -189,7 +189,7 @@ test("after a removal the document has no service of a thief, and all of this id
   );
   const liked = await add("liked");
   const [gone] = (await phone.devices.list()).filter(({ isThis }) => !isThis);
-  await phone.devices.replaceKeys({ keep: [], services: [liked] });
+  await phone.devices.replaceKeys({ keep: [], services: [cache.id, liked] });
   expect((await phone.devices.list()).map((one) => one.did)).not.toContain(gone?.did as never);
   const { service } = await activeDocument(phone.client, did);
   expect(service.map(({ id }) => id)).toEqual([...own.map(({ id }) => id), liked]);

@@ -124,11 +124,11 @@ export const guardiansShape = object({
   before: nullable(bytes32),
   rootKey: nullable(bytes32),
 });
-/** A replacement of the keys that is under way: the root key that it makes, and ids of what its user has ticked. */
+/** A replacement of the keys that is under way: the root key that it makes, and what its user has ticked, as it was shown. */
 export const replacingShape = object({
   rootKey: bytes32,
-  services: array(text),
-  methods: nullable(array(text)),
+  services: array(object({ id: text, type: text, endpoints: array(text) })),
+  methods: nullable(array(object({ id: text, publicKey: text }))),
 });
 export const replacingKey = "replacing";
 /** The root key of the last backup. */

@@ -19,9 +19,9 @@ import { peerKey, removedKey } from "../store/keys.ts";
 import type { DeviceFacts } from "../store/rows.ts";
 import { Table } from "../store/table.ts";
 import type { Client } from "../trust/client.ts";
-import { distrust, recall } from "../trust/trust.ts";
+import { distrust, recall, type TrustDemand } from "../trust/trust.ts";
 import { awaitFacts } from "./facts.ts";
-import type { PeerRow } from "./replica.ts";
+import { type PeerRow, peersOf } from "./replica.ts";
 import { beginRing } from "./ring.ts";
 import { openHead, openItems } from "./sealing.ts";
 
@@ -178,6 +178,10 @@ async function openLinked(json: unknown, { deviceSecret, secret, name, way }: Li
   };
 }
 
+/** Own devices of an identity that is proven are proven themselves. */
+export const demandOf = (did: Did): { readonly trust?: TrustDemand } =>
+  isSelfCertifying(did) ? { trust: "proven" } : {};
+
 /** With the number of its last change that a new device gets as history. */
 type NewDevice = DeviceFacts & { readonly seen?: number };
 
@@ -196,6 +200,22 @@ export async function addPeers(
       if (!isRemoved && (await batch.get(key)) === null) batch.put(key, row);
     }
     batch.meta = { hasDevices: true };
+  });
+}
+
+/** Other devices are to go: nothing is sent to them, or heard from them. */
+export async function markLeaving(table: Table, gone: readonly Did[]): Promise<void> {
+  const peers = await peersOf(table);
+  const leaving = gone.map((did) => {
+    const peer = peers.find((one) => one.did === did);
+    if (peer !== undefined) return peer;
+    throw localError("no_device", `${did} is not another device of this identity`);
+  });
+  await table.change(async (batch) => {
+    for (const peer of leaving) {
+      batch.put(peerKey(table, peer.did), { ...peer, isLeaving: true });
+      batch.put(removedKey(table, peer.did), peer.did);
+    }
   });
 }
 

@@ -6,12 +6,17 @@
 import { encodeHex } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { secondMs } from "../../core/codec/time.ts";
-import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { late, withDeadline } from "../../core/std/bounded.ts";
 import { attempt, backoffMs, ClientError, insist, localError, pause } from "../base/failure.ts";
 import { keepingKey } from "../base/kept.ts";
-import { beginReplacing, inForce, isReplacing, publishKeys } from "../identity/new-keys.ts";
-import type { KeptRecord } from "../identity/replacement.ts";
+import {
+  beginReplacing,
+  inForce,
+  isReplacing,
+  noChoice,
+  publishKeys,
+} from "../identity/new-keys.ts";
+import type { KeptParts, RecordReplacement } from "../identity/replacement.ts";
 import type { OtherDevices } from "../identity/sharing.ts";
 import { deviceName } from "../keys/key-stores.ts";
 import type { Identity } from "../keys/keys.ts";
@@ -25,14 +30,15 @@ import type { OwnStore } from "../store/own-store.ts";
 import type { Table } from "../store/table.ts";
 import { type Client, senderOf } from "../trust/client.ts";
 import { loadAddedKeys } from "../trust/own.ts";
-import type { TrustDemand } from "../trust/trust.ts";
 import {
   addPeers,
   type Code,
+  demandOf,
   demandSameLedger,
   devicesMax,
   forgetPeers,
   linkType,
+  markLeaving,
   parseCode,
 } from "./codes.ts";
 import { AwaitedFacts } from "./facts.ts";
@@ -80,6 +86,8 @@ export class Devices {
   #isResuming = false;
   /** What follows the last replacement: others could not write before. */
   #renewed: Promise<void> = Promise.resolve();
+  /** What the user saw last, which ids of `replaceKeys` mean. */
+  #shown: RecordReplacement | null = null;
   #opening: Promise<{ readonly sync: Sync; readonly link: DeviceLink }> | null = null;
 
   /** @internal */
@@ -375,13 +383,19 @@ export class Devices {
   /**
    * New keys of this identity. Devices that `keep` does not name are removed; all stay without it. Of the services in the
    * document those stay that this device has named or begun with, and those whose ids `services` has; of methods that it
-   * doesn't hold those whose ids `methods` has, or without it those that it has added (`replacement`).
+   * doesn't hold those whose ids `methods` has, or without it those that it has added. Ids mean what the last `replacement`
+   * has shown under them, or else what is there now.
    */
-  async replaceKeys({ keep, ...kept }: Replacing = {}): Promise<void> {
+  async replaceKeys({ keep, ...ids }: Replacing = {}): Promise<void> {
+    const { keptParts } = await import("../identity/replacement.ts");
+    const isTicked = [ids.services, ids.methods].some((some = []) => some.length > 0);
+    if (isTicked && this.#shown === null) await this.replacement();
+    const kept = keptParts(ids, this.#shown);
     await this.#own.identity.inOrder(async () => {
       const peers = await peersOf(this.#table);
       const gone = peers.map(({ did }) => did).filter((did) => keep?.includes(did) === false);
       await this.#remove(gone, kept);
+      this.#shown = null;
     });
     await this.#renewed;
   }
@@ -391,26 +405,15 @@ export class Devices {
     const { client, secrets } = this.#own.identity;
     const { recordReplacement } = await import("../identity/replacement.ts");
     const devices = (await this.list()).filter(({ isThis }) => !isThis);
-    return { devices, ...(await recordReplacement(client, secrets)) };
+    this.#shown = await recordReplacement(client, secrets);
+    return { devices, ...this.#shown };
   }
 
-  async #remove(gone: readonly Did[], kept: KeptRecord = {}): Promise<void> {
+  async #remove(gone: readonly Did[], kept = noChoice): Promise<void> {
     await this.#mustLead();
     const hasDevices = (await peersOf(this.#table)).length > 0;
     const { sync } = hasDevices || gone.length > 0 ? await this.#open() : { sync: null };
-    const peers = await peersOf(this.#table);
-    const leaving = gone.map((did) => {
-      const peer = peers.find((one) => one.did === did);
-      if (peer !== undefined) return peer;
-      throw localError("no_device", `${did} is not another device of this identity`);
-    });
-    // Nothing is sent to a device that is leaving, or heard from it.
-    await this.#table.change(async (batch) => {
-      for (const peer of leaving) {
-        batch.put(peerKey(this.#table, peer.did), { ...peer, isLeaving: true });
-        batch.put(removedKey(this.#table, peer.did), peer.did);
-      }
-    });
+    await markLeaving(this.#table, gone);
     await sync?.refresh();
     const next = await this.#newKeys(kept);
     await sync?.synced();
@@ -445,12 +448,12 @@ export class Devices {
   }
 
   /** New keys. Those of a replacement that was interrupted, which that device may have, end first. */
-  async #newKeys(kept: KeptRecord): Promise<Identity> {
+  async #newKeys(kept: KeptParts): Promise<Identity> {
     await this.#change((stored) => stored);
     await this.#endReplacing();
     const { memory } = this.#own.identity.client.known;
     const change = (edit: EditIdentity) => this.#change(edit);
-    const next = await beginReplacing(memory, change, { nowMs: this.#own.nowMs(), ...kept });
+    const next = await beginReplacing(memory, change, { nowMs: this.#own.nowMs(), kept });
     await this.#offer(next);
     return next;
   }
@@ -494,7 +497,3 @@ export class Devices {
     await this.#table.change(async (batch) => batch.log(keysKey));
   }
 }
-
-/** Own devices of an identity that is proven are proven themselves. */
-const demandOf = (did: Did): { readonly trust?: TrustDemand } =>
-  isSelfCertifying(did) ? { trust: "proven" } : {};

@@ -28,6 +28,7 @@ import { hostOf, loadOwnHosts, rememberHosts } from "../trust/hosts.ts";
 import { loadAddedKeys, rememberAddedKey } from "../trust/own.ts";
 import { recall } from "../trust/trust.ts";
 import { change, publishEdited } from "./change.ts";
+import type { KeptParts } from "./replacement.ts";
 
 /** New secrets behind those in force, which nothing earlier leads to. An interrupted change keeps its keys. */
 export function nextIdentity(identity: Identity, nowMs: number, root = freshSeed()): Identity {
@@ -49,6 +50,9 @@ export function nextIdentity(identity: Identity, nowMs: number, root = freshSeed
 
 const isNotice = ({ type }: VerificationMethod): boolean => type === bundleAgreement.type;
 
+/** What stays is what this identity has added or named. */
+export const noChoice: KeptParts = { services: [], methods: null };
+
 const isOwn = ({ isShared }: HeldMethod): boolean => isShared !== true;
 
 /** What belongs to the root key in force: without what a replacement has made that is not in force so far. */
@@ -65,13 +69,6 @@ export function withoutNext(identity: Identity): Identity {
   };
 }
 
-type KeptChoice = {
-  /** Ids of services that stay although this identity may not have named them. */
-  readonly services?: readonly string[];
-  /** Ids of methods that stay although this device doesn't hold them; without it those that it has added. */
-  readonly methods?: readonly string[] | null | undefined;
-};
-
 /**
  * Before new keys are stored: what stays in the record besides. Whatever interrupts the replacement, it ends as the user has
  * chosen.
@@ -79,13 +76,13 @@ type KeptChoice = {
 export async function rememberChoice(
   memory: TextStore,
   nextRootSeed: Uint8Array,
-  { services = [], methods = null }: KeptChoice,
+  { services, methods }: KeptParts,
 ): Promise<void> {
   const rootKey = await ed25519PublicKey(nextRootSeed);
   await memory.save(replacingKey, renderKept({ rootKey, services, methods }));
 }
 
-async function choiceFor(memory: TextStore, rootSeed: Uint8Array): Promise<KeptChoice | null> {
+async function choiceFor(memory: TextStore, rootSeed: Uint8Array): Promise<KeptParts | null> {
   const kept = await recall(memory, replacingKey, replacingShape);
   return kept !== null && equalBytes(kept.rootKey, await ed25519PublicKey(rootSeed)) ? kept : null;
 }
@@ -94,11 +91,11 @@ async function choiceFor(memory: TextStore, rootSeed: Uint8Array): Promise<KeptC
 export async function beginReplacing(
   memory: TextStore,
   change: (edit: EditIdentity) => Promise<Identity>,
-  { nowMs, ...choice }: KeptChoice & { readonly nowMs: number },
+  { nowMs, kept }: { readonly nowMs: number; readonly kept: KeptParts },
 ): Promise<Identity> {
   const { nextRootSeed } = await change((stored) => stored);
   const root = nextRootSeed ?? freshSeed();
-  await rememberChoice(memory, root, choice);
+  await rememberChoice(memory, root, kept);
   return change((stored) => nextIdentity(stored, nowMs, root));
 }
 
@@ -122,7 +119,7 @@ export async function publishKeys(
   const { memory } = client.known;
   const rootSeed = nextRootSeed ?? next.rootSeed;
   const choice = await choiceFor(memory, rootSeed);
-  const { services = [], methods } = choice ?? {};
+  const { services, methods } = choice ?? noChoice;
   const newRootPubkey = await ed25519PublicKey(rootSeed);
   const replaced = () =>
     localError("root_replaced", `the root key of ${did} was replaced by another device`);
@@ -144,30 +141,39 @@ export async function publishKeys(
   return { ...next, rootSeed, nextRootSeed: null };
 }
 
-/** Keys of methods that stay: those that the user has ticked are this identity's own from now on. */
+/** Keys of methods that stay: those that the user has ticked, while they are what was shown, are this identity's own then. */
 async function keptKeys(
   client: Client,
   { id, verificationMethod }: DidDocument,
-  ticked: readonly string[] | null | undefined,
+  ticked: KeptParts["methods"],
 ): Promise<readonly string[]> {
   const did = id as Did;
-  if (ticked === undefined || ticked === null) return loadAddedKeys(client, did);
+  if (ticked === null) return loadAddedKeys(client, did);
   const keys = verificationMethod
-    .filter((one) => ticked.includes(one.id))
-    .map(({ publicKeyMultibase }) => publicKeyMultibase);
+    .map(({ publicKeyMultibase }) => publicKeyMultibase)
+    .filter((key, i) =>
+      ticked.some(({ id, publicKey }) => id === verificationMethod[i]?.id && publicKey === key),
+    );
   for (const key of keys) await rememberAddedKey(client, did, key);
   return keys;
 }
 
-/** Those that this identity has named, and from now on those that its user has ticked; all where nothing is remembered. */
+/**
+ * Those that this identity has named, and from now on those that its user has ticked, at the addresses that were shown; all
+ * where nothing is remembered.
+ */
 async function ownServices(
   client: Client,
   { id, service }: DidDocument,
-  ticked: readonly string[],
+  ticked: KeptParts["services"],
 ): Promise<readonly Service[]> {
   const did = id as Did;
   if ((await loadOwnHosts(client, did)) === null) return service;
-  const kept = service.filter((one) => ticked.includes(one.id));
+  const kept = service.flatMap((one) => {
+    const shown = ticked.find(({ id, type }) => id === one.id && type === one.type);
+    const serviceEndpoint = one.serviceEndpoint.filter((url) => shown?.endpoints.includes(url));
+    return serviceEndpoint.length === 0 ? [] : [{ ...one, serviceEndpoint }];
+  });
   if (kept.length > 0) await rememberHosts(client, did, kept);
   const hosts = (await loadOwnHosts(client, did)) ?? [];
   return service.flatMap((one) => {

@@ -33,6 +33,21 @@ export type KeptRecord = {
   readonly methods?: readonly string[];
 };
 
+/**
+ * What the user has ticked, as it was shown: who has the keys can put another key or address under the same id before the new
+ * ones are in force.
+ */
+export type KeptParts = {
+  readonly services: readonly Pick<
+    RecordReplacement["services"][number],
+    "id" | "type" | "endpoints"
+  >[];
+  /** `null`: those that stay by themselves. */
+  readonly methods:
+    | readonly Pick<RecordReplacement["methods"][number], "id" | "publicKey">[]
+    | null;
+};
+
 /** Shows a user what a restoration would take out, before anything changes; one that throws ends it. */
 export type Choosing = (shown: RecordReplacement) => Promise<KeptRecord>;
 
@@ -72,6 +87,24 @@ export async function recordReplacement(
   };
 }
 
+/** Of what was shown, if anything was. A service that stays anyway does so with this identity's own addresses alone. */
+export function keptParts(
+  { services = [], methods }: KeptRecord,
+  shown: RecordReplacement | null,
+): KeptParts {
+  const { services: shownServices = [], methods: shownMethods = [] } = shown ?? {};
+  const ticked = shownServices.filter(({ id, stays }) => !stays && services.includes(id));
+  return {
+    services: ticked.map(({ id, type, endpoints }) => ({ id, type, endpoints })),
+    methods:
+      methods === undefined
+        ? null
+        : shownMethods
+            .filter(({ id }) => methods.includes(id))
+            .map(({ id, publicKey }) => ({ id, publicKey })),
+  };
+}
+
 /**
  * Before an identity is restored: the services at the nodes of the user's choice (`urls`) are its own, because who had the keys may have
  * named other ones; and what else its user says.
@@ -80,11 +113,12 @@ export async function chooseRestored(
   client: Client,
   identity: Identity,
   { choose, urls }: { readonly choose: Choosing; readonly urls: readonly (string | undefined)[] },
-): Promise<KeptRecord & { readonly own: DidDocument["service"] }> {
+): Promise<KeptParts & { readonly own: DidDocument["service"] }> {
   const named = urls.flatMap((url) => (url === undefined ? [] : [hostOf(url)]));
   const known = (await loadOwnHosts(client, identity.did)) ?? (await hostsOf(client));
   const hosts = [...known, ...named];
-  const kept = await choose(await recordReplacement(client, identity, hosts));
+  const shown = await recordReplacement(client, identity, hosts);
+  const kept = keptParts(await choose(shown), shown);
   const { service } = await activeDocument(client, identity.did);
   const own = service.map((one) => {
     const serviceEndpoint = one.serviceEndpoint.filter((at) => hosts.includes(hostOf(at)));
