@@ -21,6 +21,7 @@ const campaigns: Readonly<Record<string, readonly string[]>> = {
   cluster: ["--kills", "5"],
   community: ["--members", "60", "--people", "5", "--days", "1"],
   liar: ["--rounds", "4"],
+  "liar-groups": ["--worlds", "1", "--from", "3"],
   packed: ["--schedules", "1"],
   attacks: ["--only", "packed"],
   "storage-disk": ["--rounds", "1"],

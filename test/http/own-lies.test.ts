@@ -7,13 +7,11 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { ClientError } from "../../src/client/base/failure.ts";
 import { restore } from "../../src/client/identity/backup.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
-import { openPayload } from "../../src/client/mail/unseal.ts";
-import { chunkPlaceOf } from "../../src/client/net/caches.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { isSelfCertifying } from "../../src/core/ledger/names.ts";
-import { proofBytes } from "../support/lie-stage.ts";
 import { type Lie, type LyingDirectory, lyingDirectory } from "../support/lying-directory.ts";
+import { type Envelope, liesOf, type OwnLie, openedBy, ownLies } from "../support/own-lies.ts";
 import { peopleAtNodes, waiting } from "../support/people.ts";
 import { until } from "./own-devices.ts";
 
@@ -22,7 +20,6 @@ const { open, keep } = people;
 
 // ---------------------------------------------------------------------------------------------------- what leaves
 
-type Envelope = Readonly<Record<string, unknown>>;
 let sent: Envelope[] = [];
 const honestFetch = globalThis.fetch;
 beforeEach(() => {
@@ -43,84 +40,28 @@ afterEach(() => {
 
 /** How many envelopes the liar can open, to whomever they are addressed. */
 async function opened(): Promise<number> {
-  const secrets = eve.identity.agreements.map(({ secret }) => secret);
-  const tries = sent.map((envelope) =>
-    openPayload(
-      envelope["payload"],
-      {
-        messageId: String(envelope["message_id"]),
-        to: String(envelope["to"]),
-        chunk: chunkPlaceOf(envelope),
-      },
-      () => secrets,
-    ).then(
-      () => 1 as number,
-      () => 0,
-    ),
-  );
-  return (await Promise.all(tries)).reduce((sum, one) => sum + one, 0);
+  const tries = sent.map((envelope) => openedBy(eve, envelope));
+  return (await Promise.all(tries)).filter((content) => content !== null).length;
 }
 
 // ------------------------------------------------------------------------------------------------------- the liar
 
 let eve: Waypost;
-let lies: Readonly<Record<string, Lie>>;
-const names = [
-  "limits without self-certifying DIDs",
-  "limits without a ledger",
-  "limits of another ledger",
-  "its own key to seal to",
-  "somebody else's resolution, proof and all",
-  "no proofs",
-  "proofs of garbage",
-  "somebody else's proof",
-  "somebody else's record",
-  "everybody unknown",
-] as const;
+let lies: Readonly<Record<OwnLie, Lie>>;
 const proxies: LyingDirectory[] = [];
 beforeAll(async () => {
   eve = await open();
-  const { url } = people.at;
-  const read = async (path: string) => (await honestFetch(`${url}${path}`)).json();
-  const resolution = (await read(`/delivery-resolution/${eve.did}?proof=`)) as object;
-  const { recipient_public_key_multibase, recipient_key_id } = resolution as Record<string, string>;
-  const record = JSON.stringify(await read(`/resolve/${eve.did}`));
-  const proof = await proofBytes(url, eve.did);
-  const limits = (change: object): Lie => ({
-    json: ({ path, json }) => (path === "/limits" ? { ...json, ...change } : null),
-  });
-  const toldOf = (prefix: string, say: (did: string, json: object) => object): Lie => ({
-    json: ({ path, json }) =>
-      path.startsWith(prefix) ? say(path.slice(prefix.length), json) : null,
-  });
-  const key = { recipient_public_key_multibase, recipient_key_id };
-  lies = {
-    "limits without self-certifying DIDs": limits({ self_certifying_dids: false }),
-    "limits without a ledger": limits({ genesis_hash: undefined }),
-    "limits of another ledger": limits({ genesis_hash: `0x${"ab".repeat(32)}` }),
-    "its own key to seal to": toldOf("/delivery-resolution/", (_, json) => ({ ...json, ...key })),
-    "somebody else's resolution, proof and all": toldOf("/delivery-resolution/", () => resolution),
-    "no proofs": { proof: () => "none" },
-    "proofs of garbage": { proof: () => Uint8Array.of(1, 2, 3) },
-    "somebody else's proof": { proof: () => proof },
-    "somebody else's record": toldOf("/resolve/", (did) =>
-      JSON.parse(record.replaceAll(eve.did, did)),
-    ),
-    "everybody unknown": toldOf("/dids/", (_, json) => ({
-      ...json,
-      registration_status: "missing",
-    })),
-  };
+  lies = await liesOf(people.at.url, eve);
 }, 60_000);
 afterAll(() => Promise.all(proxies.map((proxy) => proxy.stop())));
 
-function liar(name: string): { readonly proxy: LyingDirectory; readonly lie: () => void } {
+function liar(name: OwnLie): { readonly proxy: LyingDirectory; readonly lie: () => void } {
   const proxy = lyingDirectory(people.at.url);
   proxies.push(proxy);
   return {
     proxy,
     lie: () => {
-      proxy.lie = lies[name] as Lie;
+      proxy.lie = lies[name];
     },
   };
 }
@@ -174,8 +115,8 @@ const explained = [
 ];
 
 /** Under every lie at once, each told to people of its own. */
-const underEach = (work: (name: string) => Promise<void>) => async () => {
-  await Promise.all(names.map(work));
+const underEach = (work: (name: OwnLie) => Promise<void>) => async () => {
+  await Promise.all(ownLies.map(work));
   expect(await opened()).toBe(0);
 };
 
@@ -315,7 +256,7 @@ describe("under each lie", () => {
 test("what is sent to a random DID whose key the Directory made up is opened: the check can fail", async () => {
   const { proxy, lie } = liar("its own key to seal to");
   const { proxy: plain } = liar("limits without self-certifying DIDs");
-  plain.lie = lies["limits without self-certifying DIDs"] as Lie;
+  plain.lie = lies["limits without self-certifying DIDs"];
   const random = await keep(Waypost.open({ ...at(plain), allowRandom: true }));
   const me = await keep(Waypost.open(at(proxy)));
   lie();
