@@ -35,6 +35,7 @@ const campaigns: Readonly<Record<string, readonly string[]>> = {
   "storage-bitrot": ["--flips", "8"],
   parsers: ["--inputs", "3000"],
   kill: ["--kills", "2"],
+  large: ["--mb", "8"],
   soak: ["--minutes", "0.1"],
   hostile: ["--scale", "0.01", "--only", "framing"],
   pushes: ["--seconds", "4", "--only", "one"],
