@@ -3,10 +3,16 @@
  * was away comes after it; of random DIDs the admin's own word counts.
  */
 import { expect, test } from "bun:test";
+import { renderBundle } from "../../src/client/groups/bundles.ts";
+import { statementText, withChange } from "../../src/client/groups/statements.ts";
 import type { WaypostOptions } from "../../src/client/identity/opening.ts";
+import { ed25519PublicKey, signEd25519 } from "../../src/client/keys/crypto.ts";
 import { groupType } from "../../src/client/mail/content.ts";
 import { memoryStore, type StoreDriver } from "../../src/client/store/driver.ts";
+import { groupAt } from "../../src/client/store/group-rows.ts";
+import { Table } from "../../src/client/store/table.ts";
 import type { Waypost } from "../../src/client/waypost.ts";
+import { encodeBase64, encodeHex } from "../../src/core/codec/bytes.ts";
 import { clientCode } from "../support/client-code.ts";
 import { lyingDirectory } from "../support/lying-directory.ts";
 import { peopleAtNodes, untilWaiting } from "../support/people.ts";
@@ -157,6 +163,34 @@ test("own devices answer before a group is handed over, and only one of two devi
   const again = await people.open(where);
   await shows([alice, again, bob, carol], id, { name: "Hiking", admin: bob, members });
   for (const me of [alice, again, bob, carol]) expect((await groupOf(me, id)).second).toBeNull();
+}, 60_000);
+
+test("a removal that the former admin forgot and a member had heard holds under the next admin", async () => {
+  const where = place();
+  const alice = await people.open(where);
+  const [bob, carol, dave] = await friends(3);
+  for (const me of [alice, bob, carol, dave]) await knowAll(me, [alice, bob, carol, dave]);
+  const members = dids(alice, bob, carol, dave);
+  const { id } = await alice.groups.create("Hiking", dids(bob, carol, dave));
+  await shows([alice, bob, carol, dave], id, { name: "Hiking", admin: alice, members });
+  // As if Alice's device went on from a copy of before it said this to Bob.
+  const { rootSeed, storeKey } = alice.identity;
+  const row = await groupAt(await Table.open(where.store, storeKey), id);
+  if (row === null) throw new Error("no group");
+  const without = withChange(row.state, { remove: [dave.did] }, Date.now());
+  const key = encodeHex(await ed25519PublicKey(rootSeed));
+  const signature = encodeBase64(await signEd25519(statementText(without), rootSeed));
+  const removal = { statement: without, key, signature };
+  const json = renderBundle({ statements: [removal], leavings: [] });
+  await alice.send(bob.did, json as never, { mediaType: groupType, group: id });
+  const left = dids(alice, bob, carol);
+  await shows([bob], id, { name: "Hiking", admin: alice, members: left });
+  await shows([alice, carol], id, { name: "Hiking", admin: alice, members });
+  await (await groupOf(alice, id)).change({ admin: carol.did });
+  await shows([alice, bob, carol], id, { name: "Hiking", admin: carol, members: left });
+  // The next admin's word is the last.
+  await (await groupOf(carol, id)).change({ add: [dave.did] });
+  await shows([alice, bob, carol], id, { name: "Hiking", admin: carol, members });
 }, 60_000);
 
 test("of two devices that hand a group over at once one does it", async () => {

@@ -1,8 +1,44 @@
-/** Older copies of the store of a device in the world of `own-world.ts`. */
-import { isIn } from "../../src/client/groups/statements.ts";
+/** The store of a device in the world of `own-world.ts`, and older copies of it. */
+import type { Head } from "../../src/client/devices/keyring.ts";
+import { emptyGroup, isIn } from "../../src/client/groups/statements.ts";
+import type { Did } from "../../src/core/codec/did.ts";
 import type { Device } from "./own-device.ts";
-import type { Kept } from "./own-facts.ts";
+import { alice, type Kept, keyOf } from "./own-facts.ts";
+import { firstSealing } from "./own-sealing.ts";
 import type { World } from "./own-world.ts";
+
+type First = {
+  readonly identity: Did;
+  readonly name: string;
+  readonly head: Head;
+  readonly nowMs: number;
+};
+
+export function firstKept({ identity, name, head, nowMs }: First): Kept {
+  return {
+    ring: { head, candidates: [] },
+    deviceKey: keyOf(name),
+    seeds: [head.root],
+    sealing: firstSealing(identity, head.root, nowMs),
+    given: [],
+    group: emptyGroup(alice, "nonce"),
+    former: [],
+    second: null,
+    handOvers: [],
+    handing: null,
+    groupRoot: 0,
+    statements: [],
+    leavings: [],
+    removals: [],
+    waiting: [],
+    shown: [],
+    seen: {},
+    acked: {},
+    proven: {},
+    job: null,
+    wish: [],
+  };
+}
 
 export class Copies {
   readonly #world: World;

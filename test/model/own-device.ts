@@ -18,7 +18,7 @@ import {
 } from "../../src/client/groups/statements.ts";
 import { newestUnder } from "../../src/client/keys/agreements.ts";
 import type { Did } from "../../src/core/codec/did.ts";
-import { Copies } from "./own-copies.ts";
+import { Copies, firstKept } from "./own-copies.ts";
 import {
   alice,
   type Bundle,
@@ -42,7 +42,8 @@ import {
   type Text,
 } from "./own-facts.ts";
 import { Handing } from "./own-handing.ts";
-import { firstSealing, madeSecret, secretsOf, stepSealing, takeSecrets } from "./own-sealing.ts";
+import { Removals } from "./own-removals.ts";
+import { madeSecret, secretsOf, stepSealing, takeSecrets } from "./own-sealing.ts";
 import { Siblings } from "./own-siblings.ts";
 import type { World } from "./own-world.ts";
 
@@ -58,37 +59,18 @@ export class Device {
   readonly #wrongMs: number;
   readonly #handing: Handing;
   readonly #siblings: Siblings;
+  readonly #removals: Removals;
 
   constructor(world: World, identity: Did, name: string, head: Head) {
     this.#world = world;
     this.identity = identity;
     this.did = did(name);
-    this.#handing = new Handing(world, this);
-    this.#siblings = new Siblings(world, this);
+    this.#removals = new Removals(world, this);
+    this.#handing = new Handing(world, this, this.#removals);
+    this.#siblings = new Siblings(world, this, this.#removals);
     this.copies = new Copies(world, this);
     this.#wrongMs = name === "a2" && world.random() < 0.2 ? 2 * dayMs : 0;
-    this.kept = {
-      ring: { head, candidates: [] },
-      deviceKey: keyOf(name),
-      seeds: [head.root],
-      sealing: firstSealing(identity, head.root, world.nowMs),
-      given: [],
-      group: emptyGroup(alice, "nonce"),
-      former: [],
-      second: null,
-      handOvers: [],
-      handing: null,
-      groupRoot: 0,
-      statements: [],
-      leavings: [],
-      waiting: [],
-      shown: [],
-      seen: {},
-      acked: {},
-      proven: {},
-      job: null,
-      wish: [],
-    };
+    this.kept = firstKept({ identity, name, head, nowMs: world.nowMs });
   }
 
   /** A clock that is wrong for a time. */
@@ -412,7 +394,10 @@ export class Device {
   }
 
   #show(to: Did): void {
-    if (isIn(this.kept.group, to)) this.say(this.#bundle(), [to]);
+    if (!isIn(this.kept.group, to)) return;
+    this.say(this.#bundle(), [to]);
+    const statements = this.#removals.missingFor(to);
+    if (statements.length > 0) this.say({ statements, leavings: [] }, [to]);
   }
 
   read(sealedTo: string, text: Text): void {
@@ -424,14 +409,18 @@ export class Device {
     const life = rules.decideLife({ sentMs: text.sentMs, ttlMs: messageTtlMs, nowMs });
     if (life.isOver || kept.seen[text.id] !== undefined) return;
     kept.seen[text.id] = life.seenUntilMs;
-    if (text.bundle !== null) this.hearBundle(text.bundle, false);
+    if (text.bundle !== null) this.hearBundle(text.bundle, isIn(kept.group, text.from), false);
     else if (isIn(kept.group, text.from)) kept.shown.push(text.id);
     this.#answer(text);
   }
 
   #answer({ from, digest }: Text): void {
     const { kept } = this;
-    const answer = this.#world.rules.answerTo(kept.group, { own: this.identity, from, digest });
+    const { rules } = this.#world;
+    const answer =
+      this.#removals.missingFor(from).length > 0
+        ? "now"
+        : rules.answerTo(kept.group, { own: this.identity, from, digest });
     // Under new keys once more: what earlier ones have signed doesn't count everywhere.
     const name = `${from} ${digest} ${digestIn(kept.group)} ${kept.ring.head.root}`;
     if (answer === null || !this.#isDue(name, answerAgainMs)) return;
@@ -449,10 +438,10 @@ export class Device {
   #rehear(): void {
     const waiting = this.kept.waiting;
     this.kept.waiting = [];
-    for (const bundle of waiting) this.hearBundle(bundle, false);
+    for (const bundle of waiting) this.hearBundle(bundle, false, false);
   }
 
-  hearBundle(bundle: Bundle, isOwn: boolean): void {
+  hearBundle(bundle: Bundle, isOfGroup: boolean, isOwn: boolean): void {
     const { kept } = this;
     const { rules, nowMs } = this.#world;
     const before = kept.group;
@@ -461,6 +450,7 @@ export class Device {
       leavings: [],
     };
     this.#handing.follow(bundle);
+    if (isOfGroup) this.#removals.takeUp(bundle.statements);
     for (const signed of bundle.statements) {
       if (signed.statement.id !== kept.group.id) continue;
       const { roots, last } = this.proven(signed.statement.maker);
@@ -569,7 +559,7 @@ export class Device {
         const version = kept.group.members[this.identity]?.[1] ?? 0;
         const leaving = { did: this.identity, version, root: kept.ring.head.root };
         const others = membersOf(kept.group);
-        this.hearBundle({ statements: [], leavings: [leaving] }, true);
+        this.hearBundle({ statements: [], leavings: [leaving] }, true, true);
         this.say(this.#bundle(), others);
       }
       return;

@@ -21,6 +21,7 @@ import {
   mayHandOver,
   withoutNext,
 } from "../../src/client/groups/handing.ts";
+import { keepFormer, missingRemovals, withRemovals } from "../../src/client/groups/removals.ts";
 import {
   answerTo,
   type GroupState,
@@ -80,6 +81,9 @@ export const realRules = {
   agreeTo,
   mayHandOver,
   withoutNext,
+  keepFormer,
+  missingRemovals,
+  withRemovals,
   /** Whether a wish to hand a group over counts that was made under the first key, where the second one is in force. */
   countsWish: (made: number, now: number): boolean => made === now,
   /** What counts of another own device's state of a group that this identity has not made, beside what is signed. */
@@ -192,6 +196,8 @@ export type Kept = {
   groupRoot: number;
   statements: Signed[];
   leavings: SignedLeaving[];
+  /** Of the groups before, what their admins have signed. */
+  removals: Signed[];
   waiting: Bundle[];
   shown: string[];
   seen: Record<string, number>;

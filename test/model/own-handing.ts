@@ -4,6 +4,7 @@ import { isIn } from "../../src/client/groups/statements.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import type { Device } from "./own-device.ts";
 import { alice, type Bundle, type SignedHandOver } from "./own-facts.ts";
+import type { Removals } from "./own-removals.ts";
 import type { World } from "./own-world.ts";
 
 type Row = Required<Succession>;
@@ -18,10 +19,12 @@ export function handOversOf(all: readonly SignedHandOver[]): SignedHandOver[] {
 export class Handing {
   readonly #world: World;
   readonly #device: Device;
+  readonly #removals: Removals;
 
-  constructor(world: World, device: Device) {
+  constructor(world: World, device: Device, removals: Removals) {
     this.#world = world;
     this.#device = device;
+    this.#removals = removals;
   }
 
   /** The user of the admin hands the group over: once all own devices have answered, or after ten minutes without them. */
@@ -134,7 +137,7 @@ export class Handing {
     const before = kept.group;
     this.#setRow(world.rules.follow(this.#row(), counting, { founded, nowMs: world.nowMs }));
     if (kept.group.id !== before.id) {
-      kept.statements = [];
+      this.#removals.keep(before.maker === this.#device.identity);
       kept.groupRoot = this.#device.isMaker ? kept.ring.head.number : 0;
     }
   }

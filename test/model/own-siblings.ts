@@ -4,15 +4,18 @@ import { emptyGroup, isIn, isSameState } from "../../src/client/groups/statement
 import type { Device } from "./own-device.ts";
 import { type Body, leavingsOf, mallory } from "./own-facts.ts";
 import { handOversOf } from "./own-handing.ts";
+import type { Removals } from "./own-removals.ts";
 import type { World } from "./own-world.ts";
 
 export class Siblings {
   readonly #world: World;
   readonly #device: Device;
+  readonly #removals: Removals;
 
-  constructor(world: World, device: Device) {
+  constructor(world: World, device: Device, removals: Removals) {
     this.#world = world;
     this.#device = device;
+    this.#removals = removals;
   }
 
   /** How many keys of the signer have come since. `null`: by none that is proven. */
@@ -61,24 +64,34 @@ export class Siblings {
     const further = rules.furtherOf({ ...kept, state: kept.group }, succession);
     const known = [...counting, ...kept.handOvers];
     if (further === "given" && !rules.isBacked(succession, known)) this.#ask(said);
-    else if (further !== "held") {
+    else if (further === "held") this.#take(bundle.statements);
+    else {
       kept.handOvers = handOversOf(known);
       if (further === "given") this.#go(said);
       else this.#join(said);
     }
   }
 
+  /** What it has of the group before may be news to the next admin. */
+  #take(statements: Body["bundle"]["statements"]): void {
+    const device = this.#device;
+    const before = device.kept.group;
+    this.#removals.takeUp(statements);
+    if (device.kept.group !== before) device.sign();
+  }
+
   /** Along hand-overs that count. */
   #go({ group, former, groupRoot, bundle }: Body): void {
     const device = this.#device;
     const { kept } = device;
-    kept.former = former;
-    kept.statements = [];
     const isOwn = group.maker === device.identity;
+    this.#removals.keep(device.isMaker);
+    kept.former = former;
     kept.group = isOwn ? group : emptyGroup(group.maker, group.nonce);
     kept.groupRoot = isOwn ? groupRoot : 0;
+    this.#removals.takeUp(kept.removals);
     if (isOwn) device.sign();
-    else device.hearBundle(bundle, true);
+    else device.hearBundle(bundle, true, true);
   }
 
   #join(body: Body): void {
@@ -88,7 +101,7 @@ export class Siblings {
     const { group, groupRoot, bundle } = body;
     if (!device.isMaker) {
       kept.group = rules.siblingState(kept.group, group);
-      device.hearBundle(bundle, true);
+      device.hearBundle(bundle, true, true);
       this.#ask(body);
       return;
     }

@@ -2,7 +2,14 @@
  * The thief of the world of `own-world.ts`.
  */
 import type { Head, Keyring } from "../../src/client/devices/keyring.ts";
-import { type GroupState, successorOf, withChange } from "../../src/client/groups/statements.ts";
+import type { Former } from "../../src/client/groups/handing.ts";
+import {
+  type GroupState,
+  membersOf,
+  type Statement,
+  successorOf,
+  withChange,
+} from "../../src/client/groups/statements.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import type { Device } from "./own-device.ts";
 import {
@@ -17,6 +24,7 @@ import {
   mallory,
   type Packet,
   type SealedHead,
+  secondMs,
   type Text,
 } from "./own-facts.ts";
 import type { World } from "./own-world.ts";
@@ -139,11 +147,11 @@ export class Thief {
       // Only before the removal: a whole document drops it.
       if (!this.isRemoved && world.random() < 0.5 && this.seeds.has(world.rootOf(alice)))
         world.methods.set(alice, [...(world.methods.get(alice) ?? []), "evil"]);
-      const statement = withChange(
-        group,
-        { add: [mallory], name: "stolen" },
-        world.nowMs + dayMs / 2,
-      );
+      const left = target.kept.former.find(({ maker: before }) => before === alice);
+      const statement =
+        left !== undefined && this.#isDrawn(2)
+          ? this.#takesOut(left, group)
+          : withChange(group, { add: [mallory], name: "stolen" }, world.nowMs + dayMs / 2);
       const to = world.pick([bob, carol, alice]) as Did;
       const signer = world.pick(world.methods.get(alice) ?? []) ?? "";
       const { id, maker, nonce } = group;
@@ -169,6 +177,13 @@ export class Thief {
       this.#sayWish(target, root);
       this.#sayWay(target, root);
     }
+  }
+
+  /** Of the group that was handed over: all who are in the next one. */
+  #takesOut({ id, maker, nonce }: Former, group: GroupState): Statement {
+    const version = Math.floor((this.#world.nowMs + dayMs / 2) / secondMs);
+    const members = membersOf(group).map((one) => [one, ["out", version]] as const);
+    return { id, maker, nonce, name: ["stolen", version], members: Object.fromEntries(members) };
   }
 
   /** By a device that was linked to Bob, of a group that another person has made. */

@@ -96,9 +96,16 @@ const defects: Readonly<Record<string, Partial<Rules>>> = {
       const next = found(row, own, nowMs);
       if (next === row) return row;
       const { members } = next.state;
-      const all = Object.entries(members).map(([did, [, version]]) => [did, ["in", version]]);
+      const all = Object.entries(members).map(([did, [, version]]) => [did, ["in", version + 1]]);
       return { ...next, state: { ...next.state, members: Object.fromEntries(all) } };
     },
+  },
+  "a removal that the next admin has not heard is lost": { withRemovals: ({ state }) => state },
+  "a former admin takes people out for ever": {
+    withRemovals: ({ state, former = [] }, { id, members }) =>
+      former.some((one) => one.id === id)
+        ? { ...state, members: { ...state.members, ...members } }
+        : state,
   },
   "a hand-over is not followed": { follow: (row) => row },
   "another own device's state counts unsigned": {
@@ -115,6 +122,7 @@ const defects: Readonly<Record<string, Partial<Rules>>> = {
 /** Where the first schedule is that shows it, of those that few show: one of 8,000 loses a key at such a moment. */
 const firstSeeds: Readonly<Record<string, number>> = {
   "an answer that was sealed to a lost key is never given again": 12_400,
+  "a removal that the next admin has not heard is lost": 11_400,
 };
 
 for (const [what, rules] of Object.entries(defects))

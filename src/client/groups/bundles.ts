@@ -64,6 +64,8 @@ export type GroupRow = Bundle &
     readonly root: string;
     /** The version in which this identity accepted to be in it; 0 when it did not. */
     readonly joined: number;
+    /** Of the groups that it was: what their admins have signed, which the next one may not have heard. */
+    readonly removals?: readonly SignedStatement[];
     /** What can't be judged yet, and since when. */
     readonly waiting: readonly {
       readonly bundle: Bundle;

@@ -23,7 +23,7 @@ const addedCharactersMax = 30_000;
 export const nonceCharactersMax = 64;
 
 type VersionedPart<Value extends string = string> = readonly [value: Value, version: number];
-type MemberPart = VersionedPart<"in" | "out">;
+export type MemberPart = VersionedPart<"in" | "out">;
 
 export type GroupState = {
   readonly id: string;
@@ -230,7 +230,7 @@ const nextVersion = (state: GroupState, nowMs: number): number =>
   Math.max(Math.floor(nowMs / secondMs) - 1, ...versionsOf(state), ...Object.values(state.left));
 
 /** Versions are seconds of their maker's clock: one that is too far ahead waits for its time. */
-const mustWait = (versions: readonly number[], nowMs: number): boolean =>
+export const mustWait = (versions: readonly number[], nowMs: number): boolean =>
   !isReached(Math.max(0, ...versions) * secondMs, nowMs);
 
 /** Without what is so far ahead: also an own device's word waits for its time. The same object when nothing is. */

@@ -21,6 +21,7 @@ import {
   placeOf,
   readableRow,
   upgradeRow,
+  withState,
 } from "../groups/bundles.ts";
 import {
   furtherOf,
@@ -30,6 +31,7 @@ import {
   wayOn,
   withoutNext,
 } from "../groups/handing.ts";
+import { withRemovals } from "../groups/removals.ts";
 import {
   askAgainMs,
   emptyGroup,
@@ -51,6 +53,7 @@ import {
   hearAll,
   putGroup,
   refile,
+  removalsOf,
 } from "./group-rows.ts";
 import type { GroupTalk } from "./group-talk.ts";
 import { rowsOf } from "./keys.ts";
@@ -86,8 +89,11 @@ function takeRow(
   const counting = said.handOvers.filter(isCounting).map(({ one }) => one);
   const handOvers = [...counting, ...(held?.handOvers ?? [])];
   const further = held === null ? "given" : furtherOf(held, given);
-  if (held !== null && further === "held")
-    return { row: followed(held, said, listener), isOwed: false };
+  if (held !== null && further === "held") {
+    // What it has of the group before may be news to the next admin.
+    const { row } = hearAll(followed(held, said, listener), { ...said, leavings: [] }, listener);
+    return { row, isOwed: false };
+  }
   const isWay = isBacked(given, handOvers);
   // Nothing is shown of the next admin's group before they have said something there.
   const isFounded =
@@ -103,14 +109,20 @@ function takeRow(
     const former = isWay ? way : [];
     const known = held?.state ?? emptyGroup(own, given.state.nonce);
     const state = withRoom(withBackedNext(given, handOvers), known);
-    const backed = { ...given, state, former, handOvers };
+    const removals = held === null ? [] : removalsOf(held);
+    const backed = { ...given, state, former, handOvers, removals };
     const near = nearRow(backed, { own, root, nowMs });
-    const row = held === null ? near : mergeRows(held, near, { own, root });
+    const merged = held === null ? near : mergeRows(held, near, { own, root });
+    const row = removals.reduce(
+      (now, { statement }) => withState(now, withRemovals(now, statement, nowMs), own),
+      merged,
+    );
     const isUnknown = said.handOvers.some(({ by }) => by === "unknown");
     return { row, isOwed: isUnknown || near.state !== backed.state };
   }
   const { maker, nonce } = given.state;
-  const begun = { ...newRow(emptyGroup(maker, nonce)), former: way };
+  const removals = held === null ? [] : removalsOf(held);
+  const begun = { ...newRow(emptyGroup(maker, nonce)), former: way, removals };
   const { waiting = [], owed = [], joined = 0 } = held ?? {};
   const before = held !== null && further === "both" ? held : { ...begun, waiting, owed, joined };
   const { row, waits } = hearAll(before, said, listener);

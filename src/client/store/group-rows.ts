@@ -25,6 +25,7 @@ import {
   withState,
 } from "../groups/bundles.ts";
 import { follow, namesOf, withoutNext } from "../groups/handing.ts";
+import { keepFormer, missingRemovals, withRemovals } from "../groups/removals.ts";
 import {
   emptyGroup,
   type GroupState,
@@ -35,7 +36,9 @@ import {
   membersOf,
   mergeOwn,
   nearState,
+  stateDigest,
 } from "../groups/statements.ts";
+import { groupType } from "../mail/content.ts";
 import type { Body } from "./files.ts";
 import { keyOfGroup, misfiledKey, misfiledOf, nameOfGroup, rowsOf } from "./keys.ts";
 import { type MessageRow, moveMessage } from "./rows.ts";
@@ -137,7 +140,7 @@ export async function hearBundle(
   const heard = last.row;
   const later = said.handOvers.filter(({ by }) => by === "unknown" || !mayFollow);
   const waits: Bundle = { ...last.waits, handOvers: later.map(({ one }) => one) };
-  const { own, isKnown } = listener;
+  const { own, isKnown, nowMs } = listener;
   const waiting =
     waits.statements.length + waits.leavings.length + (waits.handOvers ?? []).length > 0;
   const { from, sinceMs } = said;
@@ -145,6 +148,9 @@ export async function hearBundle(
     ...heard,
     waiting: addWaiting(heard, waiting ? { bundle: waits, from, sinceMs } : null),
   };
+  const { removals = [] } = row;
+  if (removals.length > 0 && !isEmpty(row))
+    row = { ...row, removals: missingRemovals(row, removals, nowMs) };
   const isFirst = before === null || isEmpty(before);
   const wasJoined = before !== null && standingOf(before, own) === "joined";
   if ((isFirst && isKnown) || (wasJoined && row.state.id !== before.state.id))
@@ -173,6 +179,10 @@ export async function rowNamed(
   return null;
 }
 
+/** What a row that goes on to the next group keeps of it. */
+export const removalsOf = ({ statements, removals = [] }: GroupRow): SignedStatement[] =>
+  keepFormer(statements, removals);
+
 /** As far as hand-overs lead that count, when nothing of this group waits that was said before them. */
 export function followed(row: GroupRow, said: Examined, { nowMs }: GroupListener): GroupRow {
   const known = said.isNextOld ? { ...row, state: withoutNext(row.state) } : row;
@@ -186,7 +196,8 @@ export function followed(row: GroupRow, said: Examined, { nowMs }: GroupListener
   const handOvers = keepHandOvers(counting, held);
   const isOther = gone.state.id !== row.state.id;
   // What its former admin has signed says nothing of it.
-  return isOther ? { ...gone, handOvers, statements: [], root: "" } : { ...gone, handOvers };
+  if (!isOther) return { ...gone, handOvers };
+  return { ...gone, handOvers, statements: [], root: "", removals: removalsOf(row) };
 }
 
 export function hearAll(begun: GroupRow, said: Examined, listener: GroupListener) {
@@ -194,7 +205,10 @@ export function hearAll(begun: GroupRow, said: Examined, listener: GroupListener
   const statements: SignedStatement[] = [];
   const leavings: SignedLeaving[] = [];
   for (const { one, by } of said.statements) {
-    if (one.statement.id !== row.state.id) continue;
+    if (one.statement.id !== row.state.id) {
+      row = takeUpRemovals(row, { one, by, from: said.from }, listener);
+      continue;
+    }
     // Of an earlier key, which a thief may have, only what own devices and members have heard.
     const isOfGroup = said.from === listener.own || isIn(row.state, said.from);
     if (by === "earlier" && !isOfGroup) continue;
@@ -208,6 +222,20 @@ export function hearAll(begun: GroupRow, said: Examined, listener: GroupListener
     else row = heard;
   }
   return { row, waits: { statements, leavings } };
+}
+
+/** At the next admin, from members: what a former admin has signed. Its key may have been replaced since. */
+function takeUpRemovals(
+  row: GroupRow,
+  said: Examined["statements"][number] & { readonly from: Did },
+  { own, nowMs }: GroupListener,
+): GroupRow {
+  const { one, by, from } = said;
+  const isSigned = by === "in_force" || by === "earlier";
+  const isHeard = row.state.maker === own && (from === own || isIn(row.state, from));
+  if (!isSigned || !isHeard) return row;
+  const state = withRemovals(row, one.statement, nowMs);
+  return state === row.state ? row : withState(row, state, own);
 }
 
 function hearOne(
@@ -324,3 +352,16 @@ export async function refile(table: Table, batch: Batch, row: GroupRow, own: Did
         await moveMessage(table, batch, key, { conversation: place, group: place });
     }
 }
+
+// ------------------------------------------------------------------------------------------------------------ saying
+
+/** What goes with a message of the group. */
+export const addressed = (row: GroupRow) => ({
+  id: row.state.id,
+  place: placeOf(row),
+  digest: stateDigest(row.state),
+});
+
+/** With the longest life: who comes back late learns of it. */
+export const changing = (group: string) =>
+  ({ group, mediaType: groupType, receipt: false, ttl: "30d" }) as const;

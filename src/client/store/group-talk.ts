@@ -25,6 +25,7 @@ import {
   withState,
 } from "../groups/bundles.ts";
 import { found, goOnMs, isFollowed, isHandedOver } from "../groups/handing.ts";
+import { removalsFor } from "../groups/removals.ts";
 import {
   answerAgainMs,
   answerTo,
@@ -45,10 +46,12 @@ import {
   withNearVersions,
 } from "../groups/statements.ts";
 import { ed25519PublicKey, signEd25519 } from "../keys/crypto.ts";
-import { groupType, type JsonContent } from "../mail/content.ts";
+import type { JsonContent } from "../mail/content.ts";
 import { isName } from "../mail/notes.ts";
 import { GroupJudging, type RootsFound } from "./group-judging.ts";
 import {
+  addressed,
+  changing,
   type Examined,
   groupAt,
   hearBundle,
@@ -304,11 +307,6 @@ export class GroupTalk {
     }
   }
 
-  /** To one who may have more: who sees another state than theirs answers. */
-  show(row: GroupRow, to: Did): Promise<void> {
-    return this.#say(row, [to]);
-  }
-
   /** Leaves, and says so to the others. */
   async leave(row: GroupRow): Promise<void> {
     const { did, table } = this.#own;
@@ -403,7 +401,10 @@ export class GroupTalk {
     }
     // Who only asks this identity in learns nothing of it.
     if (row.joined === 0 || standingOf(row, own) === "asked") return;
-    const answer = answerTo(row.state, { own, from, digest });
+    const answer =
+      removalsFor(row, from, this.#own.nowMs()).length > 0
+        ? "now"
+        : answerTo(row.state, { own, from, digest });
     // Under new keys once more: what earlier ones have signed doesn't count everywhere.
     const name = `${group} ${from} ${digest} ${stateDigest(row.state)} ${await this.root()}`;
     const pair = `${group} ${from}`;
@@ -418,7 +419,17 @@ export class GroupTalk {
     const now = await groupAt(table, group);
     if (now === null) return;
     if (answer === "out") await this.#sayOut(now, [from]);
-    else if (isIn(now.state, from)) await this.#say(now, [from]);
+    else if (isIn(now.state, from)) await this.show(now, from);
+  }
+
+  /** To one who may have more, and answers it. What the next admin has not heard goes under the id that the group had. */
+  async show(row: GroupRow, to: Did): Promise<void> {
+    await this.#say(row, [to]);
+    for (const one of removalsFor(row, to, this.#own.nowMs())) {
+      const bundle = renderBundle({ statements: [one], leavings: [] });
+      const within = { ...addressed(row), id: one.statement.id, put: null, line: null };
+      await this.#sending.send([to], bundle, changing(one.statement.id), within);
+    }
   }
 
   /**
@@ -486,13 +497,3 @@ const putOut = (before: GroupState, after: GroupState): Did[] =>
     .filter(([did, [value]]) => value === "out" && before.members[did] === undefined)
     .map(([did]) => did as Did)
     .slice(0, membersMax);
-
-const addressed = (row: GroupRow) => ({
-  id: row.state.id,
-  place: placeOf(row),
-  digest: stateDigest(row.state),
-});
-
-/** With the longest life: who comes back late learns of it. */
-const changing = (group: string) =>
-  ({ group, mediaType: groupType, receipt: false, ttl: "30d" }) as const;

@@ -236,6 +236,31 @@ test.each([
   },
 );
 
+test("a device of the next admin takes up the removal that it had heard, or hears from another one, and no unsigned one", async () => {
+  const { id, nonce } = begun;
+  const left = { id, maker, nonce, next: own };
+  const state = successorOf({ ...begun, next: own }) as GroupState;
+  const handOver = { ...left, ...(await signed(handOverText(left), 5)) };
+  const way = { former: [{ ...left, atMs: nowMs + 9_000 }], handOvers: [handOver] };
+  const founded = { ...rowOf(state, []), ...way };
+  const without = withChange(begun, { remove: [next] }, nowMs + 5_000);
+  const removal = rowOf(without, [await stated(without)]);
+  const forged = await stated(without, 9);
+  const membersAfter = async (...rows: readonly GroupRow[]) => {
+    const { groups, table } = await device();
+    for (const row of rows) await groups.take(row);
+    const row = await groupAt(table, id);
+    return row === null ? [] : membersOf(row.state);
+  };
+  const [all, rest] = [membersOf(begun), membersOf(without)];
+  expect(await membersAfter(removal, founded)).toEqual(rest);
+  expect(await membersAfter(founded, removal)).toEqual(rest);
+  expect(await membersAfter(rowOf(begun, [await stated(begun)]), founded)).toEqual(all);
+  expect(await membersAfter(founded, rowOf(without, [forged]))).toEqual(all);
+  const again = { ...founded, removals: [forged] };
+  expect(await membersAfter(again, again)).toEqual(all);
+});
+
 test("whose device was set back, and changed a group that was handed over meanwhile, is told", async () => {
   const { groups, store, table } = await device();
   const { rootSeed } = store.identity.secrets;

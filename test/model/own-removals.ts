@@ -1,0 +1,55 @@
+/** Removals of a group that was handed over, in the world of `own-world.ts`: who keeps them, and who takes them up. */
+import { isIn } from "../../src/client/groups/statements.ts";
+import type { Did } from "../../src/core/codec/did.ts";
+import type { Device } from "./own-device.ts";
+import { dayMs, type Signed, secondMs } from "./own-facts.ts";
+import type { World } from "./own-world.ts";
+
+export class Removals {
+  readonly #world: World;
+  readonly #device: Device;
+
+  constructor(world: World, device: Device) {
+    this.#world = world;
+    this.#device = device;
+  }
+
+  /** What a former admin has signed, and the one who is asked has not heard. */
+  missingFor(to: Did): Signed[] {
+    const { group: state, former, removals } = this.#device.kept;
+    const { rules, nowMs } = this.#world;
+    return to === state.maker ? rules.missingRemovals({ state, former }, removals, nowMs) : [];
+  }
+
+  /** What the device keeps of the group that it leaves. */
+  keep(wasMaker: boolean): void {
+    const { kept } = this.#device;
+    const said = wasMaker ? [] : kept.statements;
+    kept.removals = this.#world.rules.keepFormer(said, kept.removals);
+    kept.statements = [];
+  }
+
+  /** Of the groups before, as the next admin. */
+  takeUp(all: readonly Signed[]): void {
+    if (!this.#device.isMaker) return;
+    for (const one of all) this.#takeUp(one);
+  }
+
+  #takeUp({ statement, root }: Signed): void {
+    const { kept, identity } = this.#device;
+    const { rules, nowMs, leaks } = this.#world;
+    const { group: state, former } = kept;
+    const handedOver = former.find(({ id }) => id === statement.id);
+    if (handedOver === undefined) return;
+    if (!this.#device.proven(statement.maker).roots.includes(root)) return;
+    kept.group = rules.withRemovals({ state, former }, statement, nowMs);
+    if (kept.group === state) return;
+    const lastMs = handedOver.atMs + dayMs;
+    const isLate = Object.entries(kept.group.members).some(
+      ([of, [, version]]) => version !== state.members[of]?.[1] && version * secondMs > lastMs,
+    );
+    if (isLate) leaks.add("a former admin takes somebody out after the hand-over");
+    if (isIn(state, identity) && !isIn(kept.group, identity))
+      leaks.add("a former admin takes the next one out");
+  }
+}
