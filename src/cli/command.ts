@@ -173,7 +173,8 @@ function failureOf(error: unknown, json: boolean): Failure {
     return { code: "usage", text: isTold ? null : text, exitCode: error.exitCode === 0 ? 0 : 1 };
   }
   if (error instanceof ClientError) {
-    const { code, kind, message, status, extra } = error;
+    const { code, kind, status, extra } = error;
+    const message = wordsOf(error);
     const exitCode = kind === "timed_out" ? 2 : 1;
     if (!json) return { code, text: printable(`${message} (${code})${hintOf(error)}`), exitCode };
     const { expected } = extra;
@@ -196,6 +197,20 @@ function failureOf(error: unknown, json: boolean): Failure {
   if (isSystemRefusal(error)) return { code: "failed", text: errorText(error), exitCode: 1 };
   // A bug. The stack alone: the runtime would print lines of the compiled program with it.
   return { code: "internal_error", text: errorStack(error), exitCode: 1 };
+}
+
+export function maintenanceText(said: string | null): string {
+  return `the node refuses writes for maintenance${said === null ? "" : `: ${said}`}`;
+}
+
+/** What a node says to programs, as a person at this command needs it. */
+function wordsOf({ kind, code, message }: ClientError): string {
+  if (kind !== "refused") return message;
+  if (code === "maintenance")
+    return message.endsWith("during maintenance") ? message : maintenanceText(message);
+  if (code === "invitation_required")
+    return "this Directory registers who is invited: give the code by --invitation <code>";
+  return message;
 }
 
 /** A proof is sent as soon as it is made, so one that is too old or too new means that clocks differ. */

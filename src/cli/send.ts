@@ -4,21 +4,24 @@
  * Source: rules sections 2 and 5.
  */
 import { type Command, Option } from "commander";
-import { retriesDefault } from "../client/base/failure.ts";
+import { attempt, ClientError, pause, retriesDefault } from "../client/base/failure.ts";
 import { memoryKeys } from "../client/keys/key-stores.ts";
 import { createIdentity } from "../client/keys/keys.ts";
 import type { Source } from "../client/mail/content.ts";
 import { OwnIdentity } from "../client/mail/own-identity.ts";
 import type { MessageOptions, Sent } from "../client/mail/send.ts";
+import { about as askAbout } from "../client/net/about.ts";
 import { Passing } from "../client/store/passing.ts";
 import type { TrustDemand } from "../client/trust/trust.ts";
 import {
   addIdentityFlag,
   clientCommand,
   describeTrust,
+  maintenanceText,
   parseBetween,
   parseCount,
   parseTtl,
+  parseWait,
   printable,
   renderBytes,
 } from "./command.ts";
@@ -33,6 +36,8 @@ type SendFlags = {
   readonly tag?: string;
   readonly hint?: "direct" | "cache";
   readonly retries: number;
+  /** Milliseconds. */
+  readonly timeout?: number;
   readonly chunkBytes?: number;
   readonly trust?: TrustDemand;
 };
@@ -68,6 +73,11 @@ export function registerSendCommand(program: Command): void {
     )
     .option("--retries <number>", "retries for each chunk", parseCount, retriesDefault)
     .option(
+      "--timeout <duration>",
+      "how long to try: 30s, 5m (default: until the retries are over)",
+      parseWait,
+    )
+    .option(
       "--chunk-bytes <number>",
       "bytes of the file in one envelope (default: 1 MiB)",
       parseBetween(1, 16_777_216),
@@ -86,28 +96,28 @@ async function sendFile(
     Bun.file(path).type.split(";")[0] || "application/octet-stream",
   );
   const { name, sizeBytes, sha256 } = source.file;
-  const { ttl, tag, hint, trust, chunkBytes, retries, anonymous } = flags;
-  const chosen = Object.entries({ ttl, tag, hint, trust, chunkBytes, retries, anonymous });
+  const { ttl, tag, hint, trust, chunkBytes, retries, anonymous, timeout } = flags;
+  const signal = timeout === undefined ? undefined : AbortSignal.timeout(timeout);
+  const chosen = Object.entries({ ttl, tag, hint, trust, chunkBytes, retries, anonymous, signal });
   const options: MessageOptions = Object.fromEntries(
     chosen.filter(([, value]) => value !== undefined),
   );
-  const sent = await (anonymous === true ? sendUnsigned : sendSigned)(
-    session,
-    await session.named(target),
-    source,
-    {
+  const to = await session.named(target);
+  const send = anonymous === true ? sendUnsigned : sendSigned;
+  const sent = await explained(session, timeout, () =>
+    send(session, to, source, {
       ...options,
       onProgress: ({ sentBytes }) =>
         report.progress(`sending ${renderBytes(sentBytes)} of ${renderBytes(sizeBytes)}`),
-    },
+    }),
   );
-  const { did: to, ...recipient } = sent.recipient;
+  const { did, ...recipient } = sent.recipient;
   const { code = "delivered", delivery_mode = null } = sent.last ?? {};
-  const outcome = `${outcomes[delivery_mode ?? ""] ?? code} ${to}${describeTrust(recipient.trust)}`;
+  const outcome = `${outcomes[delivery_mode ?? ""] ?? code} ${did}${describeTrust(recipient.trust)}`;
   report.result(
     {
       ok: true,
-      to,
+      to: did,
       recipient,
       file: name,
       size_bytes: sizeBytes,
@@ -122,13 +132,54 @@ async function sendFile(
   );
 }
 
+/** The wait before the node is asked why it takes long, and from then on between two questions. */
+const [slowMs, askAgainMs] = [2_000, 30_000];
+
+/** Says once that maintenance holds the work up. An end by the timeout is exit code 2. */
+async function explained(
+  session: CommandSession,
+  timeoutMs: number | undefined,
+  work: () => Promise<Sent>,
+): Promise<Sent> {
+  const done = new AbortController();
+  const reason = untilMaintenance(session, done.signal).then((text) => {
+    if (text !== null) session.report.warn({ type: "maintenance", text: `${text}; waiting` });
+    return text;
+  });
+  const sent = await attempt(work);
+  done.abort();
+  const text = await reason;
+  if (!(sent instanceof ClientError)) return sent;
+  if (sent.code !== "aborted" || timeoutMs === undefined) throw sent;
+  const late = `not sent within ${timeoutMs / 1_000} s`;
+  const words = text === null ? late : `${late}: ${text}`;
+  throw new ClientError("timed_out", "timed_out", words);
+}
+
+/** What the Relay says of its maintenance, once there is one; `null` when the work is done before. */
+async function untilMaintenance(
+  { client }: CommandSession,
+  done: AbortSignal,
+): Promise<string | null> {
+  for (let waitMs = slowMs; ; waitMs = askAgainMs) {
+    await pause(waitMs, done);
+    if (done.aborted) return null;
+    const about = await attempt(() => askAbout(client.relay));
+    if (about instanceof ClientError) continue;
+    const { maintenance = null } = about;
+    if (maintenance !== null) return maintenanceText(maintenance.message);
+  }
+}
+
 async function sendSigned(
   session: CommandSession,
   to: string,
   source: Source,
   options: MessageOptions,
 ): Promise<Sent> {
-  return (await session.open()).send(to, source, options);
+  const { signal } = options;
+  const me = await session.open(signal === undefined ? {} : { signal });
+  return me.send(to, source, options);
 }
 
 /** Opens no identity: that asks the Directory for its DID. What is remembered of the recipient lies on this machine. */

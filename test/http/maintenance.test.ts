@@ -3,6 +3,7 @@
  * sends waits for the end, and it outlives a restart.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
@@ -95,3 +96,31 @@ async function takenBy(me: Waypost): Promise<string | null> {
   }
   return null;
 }
+
+test("has a command say that it waits for maintenance, and end in time", async () => {
+  await maintenance("off");
+  const client = async (...words: string[]) => {
+    const named = ["--url", url, "--keys", join(folder.path, "keys")];
+    return run([...words, ...named], { cwd: folder.path });
+  };
+  expect((await client("did", "create", "--name", "carol")).code).toBe(0);
+  writeFileSync(join(folder.path, "note.txt"), "hi");
+  await maintenance("on", "--message", "until 23:00");
+  const said = "the node refuses writes for maintenance: until 23:00";
+  const refused = await client("did", "create", "--name", "dora");
+  expect([refused.code, refused.stderr]).toEqual([1, `${said} (maintenance)\n`]);
+  const send = ["send", "--as", "carol", "--to", bob!.did, "--file", "note.txt"];
+  const late = await client(...send, "--timeout", "5s", "--json");
+  const lines = late.stderr.trim().split("\n");
+  expect([late.code, ...lines.map((line) => JSON.parse(line))]).toEqual([
+    2,
+    { type: "maintenance", message: `${said}; waiting` },
+    expect.objectContaining({
+      ok: false,
+      code: "timed_out",
+      message: `not sent within 5 s: ${said}`,
+    }),
+  ]);
+  await maintenance("off");
+  expect((await client(...send)).code).toBe(0);
+}, 60_000);

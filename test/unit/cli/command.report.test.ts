@@ -75,3 +75,10 @@ test("behind -- there are no options", () => {
   expect(asksForJson(["send", "--json"])).toBe(true);
   expect(asksForJson(["send", "--", "--json"])).toBe(false);
 });
+
+test("a Directory that wants an invitation is answered by a flag, not by a header", () => {
+  const asked = new ClientError("refused", "invitation_required", "send it in Svc-Invitation");
+  expect(endingOf(asked, false).text).toBe(
+    "this Directory registers who is invited: give the code by --invitation <code> (invitation_required)",
+  );
+});
