@@ -3,6 +3,7 @@
  * then who has the former keys reads and signs.
  */
 import { expect, test } from "bun:test";
+import { replacingKey } from "../../src/client/base/kept.ts";
 import { restore } from "../../src/client/identity/backup.ts";
 import { change } from "../../src/client/identity/change.ts";
 import { restoreFromGuardians } from "../../src/client/identity/guardians.ts";
@@ -329,4 +330,51 @@ test("what a thief's device puts under a ticked id while new keys are interrupte
   } finally {
     await directory.stop();
   }
+}, 60_000);
+
+test("what the user has un-ticked goes although nothing could be stored when the keys were to be made", async () => {
+  const where = place();
+  const owner = await open(where);
+  const { did, client } = owner;
+  const id = `${did}#old`;
+  const publicKeyMultibase = renderPublicKey(await ed25519PublicKey(freshSeed()));
+  const verificationMethod = { id, type: "Multikey", controller: did, publicKeyMultibase };
+  // By this identity itself: it stays unless it is un-ticked.
+  await change(
+    client,
+    { action: "AddVerificationMethod", did, verificationMethod },
+    { signer: { keyId: "root", seed: owner.identity.rootSeed }, waiting },
+  );
+  await linked(owner);
+  expect((await owner.devices.replacement()).methods).toMatchObject([{ id, stays: true }]);
+  const { memory } = client.known;
+  client.known.memory = {
+    load: (key) => memory.load(key),
+    save: async (key, text) => {
+      if (key === replacingKey) throw new Error("no space left on the device");
+      return memory.save(key, text);
+    },
+  };
+  expect(await failing(owner.devices.replaceKeys({ keep: [], methods: [] }))).toBe("interrupted");
+  await owner.close();
+  const again = await open(where);
+  await until(
+    () => again.devices.list(),
+    (all) => all.length === 1,
+  );
+  const document = await activeDocument(connect({ directoryUrl: at.url, relayUrl: at.url }), did);
+  expect(document.verificationMethod.map((one) => one.id)).not.toContain(id);
+}, 60_000);
+
+test("what was ticked once does not stay when a device is removed later", async () => {
+  const owner = await open(place());
+  const { work, mine, steal, found } = await underIds(owner);
+  await owner.devices.replacement();
+  await owner.devices.replaceKeys({ methods: [work], services: [mine] });
+  expect(await found()).toEqual([true, true, false, false]);
+  const thief = await linked(owner);
+  await steal(thief);
+  const [gone] = (await owner.devices.list()).filter(({ isThis }) => !isThis);
+  await owner.devices.remove(gone?.did ?? "");
+  expect(await found()).toEqual(nothingOfEither);
 }, 60_000);

@@ -10,6 +10,7 @@ import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { attempt, ClientError, localError } from "../base/failure.ts";
 import { historyShape } from "../base/kept.ts";
 import { isInteger, isRecord } from "../base/shapes.ts";
+import type { KeptParts } from "../identity/replacement.ts";
 import { x25519PublicKey } from "../keys/crypto.ts";
 import { deviceName, historyKey, type KeyStore, memoryOf } from "../keys/key-stores.ts";
 import { freshSeed, type Identity, parseIdentity, renderIdentity } from "../keys/keys.ts";
@@ -203,8 +204,15 @@ export async function addPeers(
   });
 }
 
-/** Other devices are to go: nothing is sent to them, or heard from them. */
-export async function markLeaving(table: Table, gone: readonly Did[]): Promise<void> {
+/**
+ * Other devices are to go: nothing is sent to them, or heard from them. What the user has ticked is stored with that, for all
+ * that are to go: whatever interrupts it.
+ */
+export async function markLeaving(
+  table: Table,
+  gone: readonly Did[],
+  kept: KeptParts | null,
+): Promise<void> {
   const peers = await peersOf(table);
   const leaving = gone.map((did) => {
     const peer = peers.find((one) => one.did === did);
@@ -212,10 +220,13 @@ export async function markLeaving(table: Table, gone: readonly Did[]): Promise<v
     throw localError("no_device", `${did} is not another device of this identity`);
   });
   await table.change(async (batch) => {
-    for (const peer of leaving) {
-      batch.put(peerKey(table, peer.did), { ...peer, isLeaving: true });
-      batch.put(removedKey(table, peer.did), peer.did);
-    }
+    for (const peer of [...peers.filter(({ isLeaving }) => isLeaving), ...leaving])
+      batch.put(peerKey(table, peer.did), {
+        ...peer,
+        isLeaving: true,
+        kept: kept ?? peer.kept ?? null,
+      });
+    for (const { did } of leaving) batch.put(removedKey(table, did), did);
   });
 }
 

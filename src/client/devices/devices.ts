@@ -72,8 +72,6 @@ type ThisDevice = {
 
 const leadMs = 2 * secondMs;
 
-// -------------------------------------------------------------------------------------------------------- devices
-
 export class Devices {
   readonly #own: OwnStore;
   readonly #this: ThisDevice;
@@ -167,7 +165,9 @@ export class Devices {
   #goOn(): Promise<void> {
     return this.#own.identity.inOrder(async () => {
       const leaving = (await peersOf(this.#table)).filter(({ isLeaving }) => isLeaving);
-      if (leaving.length > 0) return this.#remove(leaving.map(({ did }) => did));
+      const kept = leaving.find((one) => one.kept)?.kept ?? null;
+      const gone = leaving.map(({ did }) => did);
+      if (gone.length > 0) return this.#remove(gone, kept);
       if (await this.#endReplacing()) await this.#endPushes();
     });
   }
@@ -409,13 +409,13 @@ export class Devices {
     return { devices, ...this.#shown };
   }
 
-  async #remove(gone: readonly Did[], kept = noChoice): Promise<void> {
+  async #remove(gone: readonly Did[], kept: KeptParts | null = null): Promise<void> {
     await this.#mustLead();
     const hasDevices = (await peersOf(this.#table)).length > 0;
     const { sync } = hasDevices || gone.length > 0 ? await this.#open() : { sync: null };
-    await markLeaving(this.#table, gone);
+    await markLeaving(this.#table, gone, kept);
     await sync?.refresh();
-    const next = await this.#newKeys(kept);
+    const next = await this.#newKeys(kept ?? noChoice);
     await sync?.synced();
     await this.#publish(next);
     for (const did of gone) await this.#forget(did);

@@ -4,6 +4,7 @@
  * Source: docs/client.md "Devices".
  */
 import type { Did } from "../../core/codec/did.ts";
+import type { KeptParts } from "../identity/replacement.ts";
 import type { StoreChange } from "../mail/message.ts";
 import {
   factsKey,
@@ -29,6 +30,8 @@ export type PeerRow = DeviceFacts & {
   readonly sent: number;
   /** It is being removed: nothing is sent to it, and nothing of it is read. */
   readonly isLeaving: boolean;
+  /** While it is being removed: what the user has ticked then. */
+  readonly kept?: KeptParts | null;
   /** What it knew of the keyring when it last spoke (`Ring.stamp`). */
   readonly acked?: string;
   /** When it was last told of a keyring that it has not acknowledged. */
