@@ -100,7 +100,7 @@ export class StoreSession {
     own.onWant = (key) => void attempt(async () => this.devices.sync?.want(key));
     own.onNewKeys = () => {
       this.reconnect();
-      void attempt(() => this.#talk.takeOver());
+      void attempt(() => this.#takeOver());
       return options.onNewKeys();
     };
     this.#talk = new GroupTalk(own, this.#sending);
@@ -177,7 +177,7 @@ export class StoreSession {
     // First, so that nothing is acknowledged of which they could be informed before.
     await this.devices.start();
     this.#withDevices.resolve();
-    await attempt(() => this.#talk.takeOver());
+    await attempt(() => this.#takeOver());
     await attempt(() => this.#handing.resume());
     await Promise.all([
       this.#receive(),
@@ -185,6 +185,12 @@ export class StoreSession {
       this.#givePasses(),
       this.#lasting.run(signal),
     ]);
+  }
+
+  /** Groups of this identity go on under its new keys. */
+  async #takeOver(): Promise<void> {
+    await this.#talk.takeOver();
+    await this.#handing.signAgain();
   }
 
   async #receive(): Promise<void> {

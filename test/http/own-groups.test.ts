@@ -12,6 +12,7 @@ import {
 import {
   emptyGroup,
   type GroupState,
+  handOverText,
   statementText,
   successorOf,
   withChange,
@@ -340,6 +341,88 @@ test("what a device of a thief says of a time to come keeps no own group as it i
     async () => (await mallory.groups.get(id))?.standing,
     (standing) => standing === "out",
   );
+}, 60_000);
+
+test("a hand-over that a removed device left in the mailbox of a device that was off is not followed", async () => {
+  const [phone, bob, mallory] = [await open(place()), await open(place()), await open(place())];
+  const [tabletAt, where] = [place(), place()];
+  await meet(phone, bob, mallory);
+  const { id } = await phone.groups.create("Hiking", [bob.did, mallory.did]);
+  const members = dids(phone, bob, mallory);
+  const facts = {
+    ...{ name: "Hiking", admin: phone.did, members },
+    standing: "joined",
+    next: null,
+  };
+  const tablet = await linked(phone, tabletAt);
+  await shows(tablet, id, facts as Facts);
+  const thief = await linked(phone, where);
+  await shows(thief, id, facts as Facts);
+  const listed = async (me: Waypost) => (await me.devices.list()).map(({ did }) => did);
+  await until(
+    () => listed(tablet),
+    (all) => all.length === 3,
+  );
+  const ownDid = async (me: Waypost) =>
+    (await me.devices.list()).find(({ isThis }) => isThis)?.did ?? ("" as Did);
+  const [phoneDid, thiefDid] = [await ownDid(phone), await ownDid(thief)];
+  await tablet.close();
+  const one = { id, maker: phone.did, nonce: (await rowAt(thief, where, id)).state.nonce };
+  const named = { ...one, next: mallory.did };
+  const { rootSeed } = thief.identity;
+  const signature = encodeBase64(await signEd25519(handOverText(named), rootSeed));
+  const handOver = { ...named, key: encodeHex(await ed25519PublicKey(rootSeed)), signature };
+  // Its program sends nothing to the phone.
+  const honestFetch = globalThis.fetch;
+  const told: string[] = [];
+  globalThis.fetch = Object.assign(
+    async (...given: Parameters<typeof fetch>) => {
+      const [url, { method = "GET", body = null } = {}] = given;
+      const isSent = method === "POST" && String(url).includes("/relay/");
+      const to = isSent ? JSON.parse(await new Response(body).text()).to : null;
+      if (to === phoneDid) throw new TypeError("it sends nothing there");
+      const answer = await honestFetch(...given);
+      if (to !== null && answer.ok) told.push(to);
+      return answer;
+    },
+    { preconnect: honestFetch.preconnect },
+  );
+  const edit = (row: GroupRow) => ({
+    ...row,
+    state: { ...row.state, next: mallory.did },
+    handOvers: [handOver],
+  });
+  const again = await say(thief, where, { id, edit });
+  await until(
+    async () => told.length,
+    (count) => count > 0,
+  ).finally(() => {
+    globalThis.fetch = honestFetch;
+  });
+  expect(new Set(told).has(phoneDid)).toBe(false);
+  expect(told.length).toBeGreaterThan(0);
+  await again.close();
+  await phone.devices.remove(thiefDid);
+  const back = await open(tabletAt);
+  await taken(phone, back);
+  expect((await listed(back)).length).toBe(2);
+  await (await phone.groups.get(id))?.change({ name: "Climbing" });
+  await shows(back, id, { ...facts, name: "Climbing" } as Facts);
+  expect((await rowAt(back, tabletAt, id)).handOvers ?? []).toEqual([]);
+}, 60_000);
+
+test("a device that is linked after new keys follows the hand-over that the others had followed before", async () => {
+  const [phone, bob] = [await open(place()), await open(place())];
+  await meet(phone, bob);
+  const { id } = await phone.groups.create("Hiking", [bob.did]);
+  const facts = { name: "Hiking", members: dids(phone, bob), standing: "joined", next: null };
+  await shows(bob, id, { ...facts, admin: phone.did } as Facts);
+  await (await phone.groups.get(id))?.change({ admin: bob.did });
+  const after = { ...facts, admin: bob.did } as Facts;
+  await shows(phone, id, after);
+  await phone.devices.replaceKeys();
+  const tablet = await linked(phone);
+  await shows(tablet, id, after);
 }, 60_000);
 
 test("who was added after the backup of a lost device learns that the restored one has them out", async () => {

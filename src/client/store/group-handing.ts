@@ -6,7 +6,7 @@
 import type { Did } from "../../core/codec/did.ts";
 import { secondMs } from "../../core/codec/time.ts";
 import { attempt, ClientError, localError, pause } from "../base/failure.ts";
-import { type GroupRow, upgradeRow } from "../groups/bundles.ts";
+import { type GroupRow, type SignedHandOver, upgradeRow } from "../groups/bundles.ts";
 import {
   agreeTo,
   goOnMs,
@@ -65,6 +65,33 @@ export class GroupHanding {
       "devices_awaited",
       "other devices of this identity must answer first: open them, or try again in ten minutes",
     );
+  }
+
+  /**
+   * After new keys, at the device that made them, what was followed here: other own devices take a hand-over that they don't
+   * have from the key in force alone.
+   */
+  async signAgain(): Promise<void> {
+    const root = await this.#talk.root();
+    if (!(await this.#talk.hasMadeKeys())) return;
+    for (const raw of await this.#own.table.values<GroupRow>(rowsOf.groups))
+      await this.#signRowAgain(upgradeRow(raw), root);
+  }
+
+  async #signRowAgain(row: GroupRow, root: string): Promise<void> {
+    const { table, did } = this.#own;
+    const isOld = (one: SignedHandOver) =>
+      one.maker === did && one.key !== root && isFollowed(row, one);
+    const signed = new Map<string, SignedHandOver>();
+    for (const one of (row.handOvers ?? []).filter(isOld))
+      signed.set(one.signature, await this.#talk.signHandOver(one));
+    if (signed.size === 0) return;
+    await table.change(async (batch) => {
+      const now = await groupAt(table, row.state.id, batch);
+      if (now === null) return;
+      const handOvers = (now.handOvers ?? []).map((one) => signed.get(one.signature) ?? one);
+      await putGroup(table, batch, { ...now, handOvers });
+    });
   }
 
   #wishOf(row: GroupRow, to: Did, by: Did): HandOverWish {

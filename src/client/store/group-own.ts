@@ -83,10 +83,8 @@ function takeRow(
   listener: GroupListener,
 ): Taken {
   const { own, root, nowMs } = listener;
-  // An own device signs no hand-over twice, so what an earlier own key has signed still leads on.
-  const isCounting = ({ one, by }: Examined["handOvers"][number]) =>
-    by === "in_force" || (by === "earlier" && one.maker === own);
-  const counting = said.handOvers.filter(isCounting).map(({ one }) => one);
+  // What only an earlier own key has signed may be of a removed device: who has made the keys in force signs it once more.
+  const counting = said.handOvers.filter(({ by }) => by === "in_force").map(({ one }) => one);
   const handOvers = [...counting, ...(held?.handOvers ?? [])];
   const further = held === null ? "given" : furtherOf(held, given);
   if (held !== null && further === "held") {

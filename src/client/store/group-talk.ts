@@ -137,7 +137,7 @@ export class GroupTalk {
     const handOvers: SignedHandOver[] = [];
     for (const one of row.handOvers ?? [])
       if (one.maker !== did) handOvers.push(one);
-      else if (isFollowed(row, one)) handOvers.push(await this.#signHandOver(one));
+      else if (isFollowed(row, one)) handOvers.push(await this.signHandOver(one));
     const leavings = row.leavings.filter(({ id }) => id === row.state.id);
     const { statements } = row.state.maker === did ? await this.#ownStatement(row) : row;
     return fitting({ statements, leavings, handOvers });
@@ -147,7 +147,8 @@ export class GroupTalk {
     return { statements: [await this.#sign(state)] };
   }
 
-  async #signHandOver({ id, maker, nonce, next }: HandOver): Promise<SignedHandOver> {
+  /** By the root key of this device. */
+  async signHandOver({ id, maker, nonce, next }: HandOver): Promise<SignedHandOver> {
     const one = { id, maker, nonce, next };
     return { ...one, ...(await this.#signed(handOverText(one))) };
   }
@@ -231,7 +232,7 @@ export class GroupTalk {
   /** Says to the members who is the next admin, once and for good. */
   async sayNext(row: GroupRow, next: Did): Promise<void> {
     const { id, maker, nonce } = row.state;
-    const one = await this.#signHandOver({ id, maker, nonce, next });
+    const one = await this.signHandOver({ id, maker, nonce, next });
     const handOvers = [one, ...(row.handOvers ?? [])];
     await this.#publish(row, { ...row.state, next }, { ...row, handOvers });
   }
