@@ -6,7 +6,7 @@
 
 import { hourMs, secondMs } from "../core/codec/time.ts";
 import { deferred } from "../core/std/deferred.ts";
-import { attempt, ClientError, localError, pause } from "./base/failure.ts";
+import { attempt, backoffMs, ClientError, localError, pause } from "./base/failure.ts";
 import { Wakeup } from "./base/wakeup.ts";
 import { type DeviceLink, Devices } from "./devices/devices.ts";
 import { historyMissing } from "./devices/facts.ts";
@@ -59,6 +59,8 @@ type SessionOptions = {
 
 /** A program that looks once doesn't wait longer for other devices. */
 const historyMs = 30 * secondMs;
+/** After so many looks at the document in a row: some seconds. */
+const noCacheTimes = 4;
 
 export class StoreSession {
   readonly store: LocalStore;
@@ -77,6 +79,7 @@ export class StoreSession {
   readonly #closed = deferred<void>();
   readonly #withDevices = deferred<void>();
   #receiver: Receiver | null = null;
+  readonly #newKeys = new Wakeup();
   #work: Promise<unknown> = Promise.resolve();
 
   private constructor(own: OwnStore, options: SessionOptions) {
@@ -198,11 +201,19 @@ export class StoreSession {
     const { signal } = this.#own;
     await this.devices.ready(signal);
     // Nothing is handed over here. It ends with `close`, by throwing what is a bug, or to connect with new keys.
-    while (!signal.aborted) {
+    for (let failures = 0; !signal.aborted; ) {
+      this.#newKeys.begin();
       const receiver = this.receiver();
       this.#receiver = receiver;
       receiver.start();
-      await receiver.next().finally(() => receiver.stop());
+      const ended = await attempt(() => receiver.next().finally(() => receiver.stop()));
+      failures = ended instanceof ClientError ? failures + 1 : 0;
+      if (!(ended instanceof ClientError)) continue;
+      if (ended.code !== "no_cache") throw ended;
+      // After a removal the document is there before the new keys are: only what stays so is reported.
+      if (failures === noCacheTimes)
+        this.#own.identity.emit({ type: "failed", what: "store", error: ended });
+      await this.#newKeys.next(backoffMs(failures), signal);
     }
   }
 
@@ -250,6 +261,7 @@ export class StoreSession {
   reconnect(): void {
     this.#passes.moved();
     this.#people.wake();
+    this.#newKeys.wake();
     void this.#receiver?.stop();
   }
 

@@ -12,7 +12,7 @@ import { Table } from "../../src/client/store/table.ts";
 import { rootKeyOf } from "../../src/client/trust/client.ts";
 import type { Waypost } from "../../src/client/waypost.ts";
 import { peopleAtNodes, waiting } from "../support/people.ts";
-import { devicesAt, until } from "./own-devices.ts";
+import { devicesAt, shows, until } from "./own-devices.ts";
 
 const people = peopleAtNodes();
 const { open } = people;
@@ -116,3 +116,19 @@ test("a removed device is linked again, under another DID", async () => {
   expect(await ownDid(again)).not.toBe(before);
   await shareKeys(phone, again);
 }, 60_000);
+
+test("a device that was off during a removal receives by itself when it is back", async () => {
+  const where = place();
+  const [phone, bob] = [await open(place()), await open()];
+  const tablet = await linked(phone, where);
+  const other = await linked(phone);
+  await knowsJust(tablet, [phone, other]);
+  await tablet.close();
+  await phone.devices.remove(await ownDid(other));
+  const back = await open(where);
+  await knowsJust(back, [phone]);
+  await shareKeys(phone, back);
+  await phone.close();
+  await bob.send(phone.did, "to the tablet");
+  await shows(back, bob.did, ["to the tablet"]);
+}, 90_000);
