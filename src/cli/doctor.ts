@@ -8,7 +8,7 @@
 import { lookup } from "node:dns/promises";
 import { accessSync, constants, existsSync, readdirSync, statfsSync, statSync } from "node:fs";
 import { createServer } from "node:net";
-import { dirname } from "node:path";
+import { dirname, resolve } from "node:path";
 import type { Command } from "commander";
 import { failed, failedInResult } from "../app/failure.ts";
 import { isSystemError } from "../app/files.ts";
@@ -166,12 +166,15 @@ async function checkAddress(address: string): Promise<string> {
   return "is free";
 }
 
-/** With a group, the node makes the folder of a socket. */
-async function checkAdminAddress({ server }: Config, address: string): Promise<string> {
+/** With a group, the node makes the folder of a socket; a store is made first, with the folders above it. */
+async function checkAdminAddress(config: Config, address: string): Promise<string> {
   const folder = address.startsWith("unix:") ? dirname(address.slice("unix:".length)) : null;
-  if (server.admin_group === null || folder === null || existsSync(folder))
-    return checkAddress(address);
-  return `${folder} will be made`;
+  if (folder === null || existsSync(folder)) return checkAddress(address);
+  if (config.server.admin_group !== null) return `${folder} will be made`;
+  const above = `${resolve(folder)}/`;
+  const made = foldersOf(config).find(([, , path]) => `${path}/`.startsWith(above));
+  if (made === undefined) throw failed(`its folder ${folder} does not exist`);
+  return `${folder} will be made, with store ${made[0]}`;
 }
 
 /** A group that may open the socket must be there; a name that is given rights may be that of somebody to come. */

@@ -23,7 +23,8 @@ type Finding = {
 type Site = { readonly file: string; readonly port: number; readonly socket: string };
 
 function site(name: string, store: string): Site {
-  const [file, port, socket] = [join(cwd, `${name}.toml`), freePort(), join(cwd, `${name}.sock`)];
+  const file = join(cwd, `${name.replace("/", "-")}.toml`);
+  const [port, socket] = [freePort(), join(cwd, `${name}.sock`)];
   writeFileSync(
     file,
     `[server]
@@ -53,6 +54,28 @@ test("a store that is not there and free addresses are well, and nothing is made
   expect(of(`address unix:${place.socket}`)).toMatchObject({ ok: true, detail: "is free" });
   expect([existsSync(join(cwd, "fresh")), existsSync(place.socket)]).toEqual([false, false]);
 });
+
+test("the folder of a socket may be made with a store in it, and no other is", async () => {
+  const data = join(cwd, "none");
+  const place = site("none/admin", `plugin = "lmdb"\npath = "${join(data, "store")}"`);
+  const { code, of } = await doctor(place);
+  expect([code, of(`address unix:${place.socket}`)?.detail]).toEqual([
+    0,
+    `${data} will be made, with store main`,
+  ]);
+  const elsewhere = site("none/other", `plugin = "lmdb"\npath = "${join(cwd, "there")}"`);
+  const found = await doctor(elsewhere);
+  expect([found.code, found.of(`address unix:${elsewhere.socket}`)?.detail]).toEqual([
+    1,
+    `its folder ${data} does not exist`,
+  ]);
+  const node = await startNode(["serve", "--config", place.file], {
+    cwd,
+    url: `http://127.0.0.1:${place.port}`,
+  });
+  expect(existsSync(place.socket)).toBe(true);
+  expect(await node.kill("SIGTERM")).toBe(0);
+}, 60_000);
 
 test("beside a running node its store opens and its addresses answer", async () => {
   const place = site("running", `plugin = "lmdb"\npath = "${join(cwd, "running")}"`);
