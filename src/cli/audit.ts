@@ -36,7 +36,9 @@ async function showAudit(flags: AuditFlags): Promise<void> {
   const lines = (answer["records"] as readonly AuditQuery[]).map((one) =>
     printable(auditLine(one)),
   );
-  createReport(flags.json === true).result(answer, lines.join("\n") || "Nothing was done yet.");
+  const isChosen = user !== null || action !== null || about !== null;
+  const none = isChosen ? "no record matches" : "Nothing was done yet.";
+  createReport(flags.json === true).result(answer, lines.join("\n") || none);
 }
 
 /** What an operator wrote stands in quotes, so that it can't look like a subject. */

@@ -155,7 +155,25 @@ describe.skipIf(!isRoot)("moderators", () => {
     const text = (await run(["audit", "--config", file, "--limit", "500"], { cwd })).stdout;
     expect(text).toContain('uid 64001     blocks.change         + 203.0.113.7 "spam"\n');
     expect(text).toContain("(refused: policy_denied)");
+    const wrong = await run(["audit", "--config", file, "--action", "member.erase"], { cwd });
+    expect([wrong.code, wrong.stderr]).toEqual([
+      1,
+      expect.stringContaining("there is no action member.erase; there are members, "),
+    ]);
+    const unknown = await run(["audit", "--config", file, "--user", "mallory"], { cwd });
+    expect([unknown.code, unknown.stdout]).toEqual([0, "no record matches\n"]);
   }, 60_000);
+
+  test("are told that they may not read the store, where a command needs its files", async () => {
+    const identity = ["--reuid", moderator, "--regid", strangers, "--groups", moderators];
+    const words = [program, "storage", "top", "--config", file];
+    const child = Bun.spawn(["setpriv", ...identity, ...words], { cwd: "/", stderr: "pipe" });
+    const said = await new Response(child.stderr).text();
+    expect([await child.exited, said]).toEqual([
+      1,
+      expect.stringContaining("can't be read by this user (EACCES): run it as the service's"),
+    ]);
+  });
 
   test("are found by each subject of a long change, by none that a reason names, and by invitations", async () => {
     const networks = Array.from({ length: 40 }, (_, n) => `2001:db8:${n + 1}::/64`);

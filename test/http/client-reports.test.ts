@@ -307,6 +307,9 @@ describe("the operator", () => {
       1,
       expect.stringContaining("can't be blocked"),
     ]);
+    const erasing = ["erase", operator, "--yes", "--socket", socket];
+    const kept = await run(erasing, { cwd: folder.path });
+    expect([kept.code, kept.stderr]).toEqual([1, expect.stringContaining("can't be erased")]);
     expect((await operate("blocks"))["blocks"]).toEqual([]);
   });
 

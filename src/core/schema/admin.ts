@@ -38,12 +38,14 @@ export const changesNothing = (action: AdminAction): boolean => looks.includes(a
 
 const areaOf = (action: AdminAction): string => action.slice(0, action.indexOf("."));
 
-/** What `server.admin_groups` may give: an action, all actions of an area, or `all`. */
-export const adminRights: readonly string[] = [
-  "all",
+/** What an audit can be asked for: an action, or an area. */
+export const auditedNames: readonly string[] = [
   ...new Set(adminActions.map(areaOf)),
   ...adminActions,
 ];
+
+/** What `server.admin_groups` may give: an action, all actions of an area, or `all`. */
+export const adminRights: readonly string[] = ["all", ...auditedNames];
 
 export function rightsHold(rights: readonly string[], action: AdminAction): boolean {
   return rights.includes("all") || rights.includes(areaOf(action)) || rights.includes(action);

@@ -6,7 +6,7 @@
 import { decodeUtf8 } from "../../core/codec/bytes.ts";
 import { type Did, isDid, type MailboxKey, mailboxOf } from "../../core/codec/did.ts";
 import { dayMs, minuteMs, secondMs } from "../../core/codec/time.ts";
-import { type Fault, isFault } from "../../core/fault.ts";
+import { type Fault, fault, isFault } from "../../core/fault.ts";
 import type { Bus } from "../../storage/bus.ts";
 import type { Mailbox, Receipts } from "../../storage/contract.ts";
 import { keyOfBundle } from "../cache/bundles.ts";
@@ -85,7 +85,10 @@ export async function eraseDid(
     add: [{ subject: did, kind: "did", reason: "erased" }],
     remove: [],
   });
-  if (isFault(blocked)) return blocked;
+  if (isFault(blocked))
+    return blocked.code === "invalid_request"
+      ? fault("invalid_request", `${did} is operator.did: it can't be erased`)
+      : blocked;
   const lives = ((await lifeOf(did)) ?? pastLivesMax) + 1;
   const removed =
     cache === null ? { entries: 0, bytes: 0 } : await removeMail(cache.mailbox, did, lives, now);

@@ -6,7 +6,8 @@
 import type { Static } from "@sinclair/typebox";
 import { parseDid } from "../../core/codec/did.ts";
 import { secondMs } from "../../core/codec/time.ts";
-import { type Fault, isFault } from "../../core/fault.ts";
+import { type Fault, fault, isFault } from "../../core/fault.ts";
+import { auditedNames } from "../../core/schema/admin.ts";
 import {
   auditBody,
   auditPageMax,
@@ -264,6 +265,11 @@ function auditOperation({ audit }: Admin): Operation {
     summary: "Who did what on this node, newest first",
     request: auditBody,
     handle: async ({ user, action, about, limit }) => {
+      if (action !== null && !auditedNames.includes(action))
+        return fault(
+          "invalid_request",
+          `there is no action ${action}; there are ${auditedNames.join(", ")}`,
+        );
       const found = await audit.list({ user, action, about, limit: limit ?? auditPageMax });
       return { records: found.map(renderRecord) };
     },

@@ -210,9 +210,17 @@ async function writeAgain(root: Root): Promise<void> {
 }
 
 function dataFileSize(path: string): { readonly bytes: number } {
-  const data = join(resolve(path), dataFile);
-  if (!existsSync(data)) throw new StoreError("unavailable", `${resolve(path)} has no store`);
-  return { bytes: statSync(data).size };
+  const folder = resolve(path);
+  try {
+    return { bytes: statSync(join(folder, dataFile)).size };
+  } catch (error) {
+    if (!(error instanceof Error) || !("code" in error)) throw error;
+    const isMissing = error.code === "ENOENT" || error.code === "ENOTDIR";
+    const what = isMissing
+      ? "has no store"
+      : `can't be read by this user (${error.code}): run it as the service's`;
+    throw new StoreError("unavailable", `${folder} ${what}`);
+  }
 }
 
 /** Makes the store at `path` out of the backup in the folder `from`. A store that is there is set aside. */
