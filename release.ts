@@ -5,7 +5,8 @@
  * project, and with another one only by `--trial`.
  */
 import { createHash } from "node:crypto";
-import { readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { parseArgs } from "node:util";
 import { makeDeb } from "./packaging/deb.ts";
@@ -16,7 +17,12 @@ import { ownPlatform, type Platform, platforms } from "./packaging/platforms.ts"
 import { run } from "./packaging/run.ts";
 import { renderSbom } from "./packaging/sbom.ts";
 import releaseKeys from "./src/cli/release-keys.txt" with { type: "text" };
-import { isSignedBy, parseReleaseKeys, parseReleaseSignature } from "./src/core/trust/release.ts";
+import {
+  isSignedBy,
+  parseReleaseKey,
+  parseReleaseKeys,
+  parseReleaseSignature,
+} from "./src/core/trust/release.ts";
 
 const { values } = parseArgs({
   options: {
@@ -29,6 +35,9 @@ const { values } = parseArgs({
 const dist = join(import.meta.dir, "dist");
 const own = ownPlatform();
 const released = values.platforms === "own" ? [own] : platforms;
+
+const unlisted = "src/cli/release-keys.txt does not list this key (--trial signs with any)";
+if (values.key !== undefined && !values.trial) checkListed(values.key);
 
 for (const { target, file } of released) {
   run(
@@ -91,6 +100,24 @@ function signSums(key: string): void {
   if (!values.trial) checkKey();
 }
 
+/** Before the build, which takes minutes. The key's passphrase is asked for here, and once more by the signature. */
+function checkListed(key: string): void {
+  const listed = parseReleaseKeys(releaseKeys) ?? [];
+  if (listed.length === 0) throw new Error(unlisted);
+  const folder = mkdtempSync(join(tmpdir(), "waypost-release-"));
+  try {
+    const file = join(folder, "release.pub");
+    const words = ["minisign", "-R", "-s", key, "-p", file];
+    const { success } = Bun.spawnSync(words, { stdio: ["inherit", "inherit", "inherit"] });
+    const own = success ? parseReleaseKey(readFileSync(file, "utf8")) : null;
+    if (own === null) throw new Error(`minisign can't read ${key}`);
+    const isListed = listed.some(({ publicKey }) => own.publicKey.toHex() === publicKey.toHex());
+    if (!isListed) throw new Error(unlisted);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
+
 /** A release of which no program has the key would be refused by all of them. */
 function checkKey(): void {
   const signature = parseReleaseSignature(readFileSync(`${sums}.minisig`, "utf8"));
@@ -98,7 +125,7 @@ function checkKey(): void {
   const text = readFileSync(sums);
   if (signature !== null && keys.some((key) => isSignedBy(key, signature, text))) return;
   rmSync(`${sums}.minisig`);
-  throw new Error("src/cli/release-keys.txt does not list this key (--trial signs with any)");
+  throw new Error(unlisted);
 }
 
 /** Of the last commit, so that the same commit makes the same image. */
