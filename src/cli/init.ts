@@ -103,12 +103,16 @@ async function writeFiles(places: Places): Promise<string[]> {
   for (const [name, content] of Object.entries(filesOf(places))) {
     const path = `${folder}/${name}`;
     if (!(await createDurably(path, content)))
-      throw failed(`${path} already exists; nothing after it was written`);
+      throw failed(`${path} already exists; ${writtenText(written)}`);
     // Only the key is a secret.
     if (name !== "signing.key") await chmod(path, 0o644);
     written.push(path);
   }
   return written;
+}
+
+function writtenText(written: readonly string[]): string {
+  return written.length === 0 ? "nothing was written" : `written before: ${written.join(", ")}`;
 }
 
 export function filesOf({ url, data, folder }: Places): Readonly<Record<string, string>> {

@@ -196,7 +196,8 @@ test("init writes what serve runs, and replaces nothing", async () => {
   expect((await fetch(`http://127.0.0.1:${port + 1}/metrics`)).status).toBe(200);
   expect(await node.kill("SIGTERM")).toBe(0);
   const again = await run(flags, { cwd: folder });
-  expect([again.code, again.stderr]).toEqual([1, expect.stringContaining("already exists")]);
+  const refused = expect.stringContaining("already exists; nothing was written");
+  expect([again.code, again.stderr]).toEqual([1, refused]);
 });
 
 async function untilPrinted(node: RunningNode, text: string): Promise<void> {

@@ -291,7 +291,7 @@ function failed(course: Course, nowMs: number): DeliveryResult {
     delivery_mode: "failed",
     http_status: describeFault(code).status,
     code,
-    message: failureMessages[code],
+    message: isRefusedNow(course, code) ? refusedNow : failureMessages[code],
     retry_count: course.retryCount,
     cache_attempted: course.cacheAttempted,
     cache_result: cacheRefusal(course),
@@ -323,6 +323,15 @@ const failureMessages: Record<FailureCode, string> = {
   cache_unavailable: "no Cache of the recipient could be reached",
   upstream_timeout: "the destinations of the recipient did not answer in time",
 };
+
+const refusedNow = "a Cache of the recipient was reached, and does not take it now";
+
+/** A Cache that answers, such as with a full mailbox, can be reached. */
+function isRefusedNow({ abandoned }: Course, code: FailureCode): boolean {
+  const caches = abandoned.filter(({ destination }) => destination.channel === "cache");
+  const isAnswered = caches.some(({ outcome }) => outcome.httpStatus !== null);
+  return code === "cache_unavailable" && isAnswered;
+}
 
 /**
  * 422 when all refused or were gone, or the Cache answered 4xx; 504 when the last timed
