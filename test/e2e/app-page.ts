@@ -208,7 +208,7 @@ type Violation = {
 };
 
 /** What axe-core finds serious in light and wide, and in dark and narrow. */
-export async function axeFindings({ page }: Person, what: string): Promise<string[]> {
+export async function axeFindings({ page }: Pick<Person, "page">, what: string): Promise<string[]> {
   const axe = readFileSync(
     join(import.meta.dir, "..", "..", "node_modules", "axe-core", "axe.min.js"),
     "utf8",

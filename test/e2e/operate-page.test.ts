@@ -11,6 +11,7 @@ import type { ConfigInput } from "../../src/config/schema.ts";
 import { freePort, run, scratchFolder } from "../support/executable.ts";
 import { relayAt, startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { waiting } from "../support/people.ts";
+import { axeFindings } from "./app-page.ts";
 import { type Browser, chromiumPath, type Page, startChromium } from "./chromium.ts";
 
 if (chromiumPath === null)
@@ -165,6 +166,7 @@ describe.skipIf(chromiumPath === null)("the operator's page", () => {
     await page.type("the class of 26");
     await page.press("Enter");
     await page.until('document.getElementById("made-invitation").textContent !== ""', "the code");
+    expect(await textOf("made-invitation")).toContain("not shown again");
     await page.until(
       'document.getElementById("invitation-rows").innerText.includes("the class of 26")',
       "its row",
@@ -286,33 +288,89 @@ describe.skipIf(chromiumPath === null)("the operator's page", () => {
     expect(await limited.evaluate('document.getElementById("maintenance").hidden')).toBe(true);
   });
 
-  test("shows who did what", async () => {
-    await section("audit", "blocks.change");
-    expect(await textOf("audit-rows")).toContain(`+ ${alice.did}`);
+  test("offers no form to who may not use it", async () => {
+    const limited = await browser.open("about:blank");
+    await limited.call("Page.addScriptToEvaluateOnNewDocument", {
+      source: `const real = fetch;
+        globalThis.fetch = (path, options) => path === "/operations/rights"
+          ? Promise.resolve(Response.json({ user: "mia", actions: ["members.explain", "blocks.list"] }))
+          : real(path, options);`,
+    });
+    await limited.call("Page.navigate", { url: `http://localhost:${port.port}/status#delivery` });
+    await limited.until('!document.getElementById("delivery").hidden', "the section");
+    const text = 'document.getElementById("delivery").innerText';
+    expect(await limited.evaluate(text)).toContain("Explain");
+    expect(await limited.evaluate(text)).not.toContain("Reload");
+    await limited.evaluate('location.hash = "#blocks"');
+    await limited.until('!document.getElementById("blocks").hidden', "the blocks");
+    const isShown = 'document.getElementById("add-block").getClientRects().length > 0';
+    expect(await limited.evaluate(isShown)).toBe(false);
   });
 
-  test("fits the width of a phone in every section", async () => {
-    const metrics = { width: 320, height: 568, deviceScaleFactor: 2, mobile: true };
-    await page.call("Emulation.setDeviceMetricsOverride", metrics);
-    for (const [name, shown] of [
+  test("shows who did what, as the command does", async () => {
+    const refused = { add: [{ subject: "no DID", sender_only: false, reason: null }], remove: [] };
+    for (let i = 0; i < 2; i++)
+      await fetch("http://localhost/operations/blocks", {
+        unix: socket,
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify(refused),
+      });
+    await section("audit", "refused: invalid_request");
+    expect(await textOf("audit-rows")).toMatch(/refused: invalid_request, \d times until 20\d\d-/);
+    expect(await textOf("audit-rows")).toContain(`+ ${alice.did}`);
+    const command = await run(["audit", "--socket", socket], { cwd: folder.path });
+    const shown = (await page.evaluate(
+      '[...document.querySelectorAll("#audit-rows tr")].map(({ cells }) => [cells[0].textContent, cells[2].textContent])',
+    )) as [string, string][];
+    const told = command.stdout.trim().split("\n");
+    const times = told.map((line) => line.split(/\s+/));
+    // The looks at the audit itself are counted meanwhile.
+    const others = ([, action]: readonly (string | undefined)[]) => action !== "audit.list";
+    const expected = times.map(([at, , action]) => [at, action]).filter(others);
+    expect(shown.filter(others)).toEqual(expected as [string, string][]);
+    expect(expected.length).toBeGreaterThan(5);
+  });
+
+  test("names sizes in the units of the settings", async () => {
+    await section("storage", "Bytes waiting");
+    const text = String(await textOf("storage-rows"));
+    expect(text).toMatch(/Bytes waiting[^\n]*\s[\d.]+ (bytes|[KMGT]iB)/);
+    expect(text).not.toMatch(/[\d.][KMBT]?B\b/);
+  });
+
+  const sectionsShown = () =>
+    [
+      ["figures", "Checks"],
       ["members", alice.did],
       ["invitations", "the class of 26"],
-      ["reports", "waypost reports"],
+      ["reports", "waypost reports close"],
       ["blocks", "DID"],
       ["storage", "Messages"],
       ["delivery", "Reload"],
       ["maintenance", "Writes are taken."],
       ["notices", "waypost notice sign"],
       ["audit", "blocks.change"],
-    ] as const) {
+    ] as const;
+
+  test("fits the width of a phone in every section, with its form", async () => {
+    const metrics = { width: 320, height: 568, deviceScaleFactor: 2, mobile: true };
+    await page.call("Emulation.setDeviceMetricsOverride", metrics);
+    for (const [name, shown] of sectionsShown()) {
       await section(name, shown);
-      const [scroll, width] = (await page.evaluate(
-        "[document.documentElement.scrollWidth, window.innerWidth]",
-      )) as [number, number];
-      expect([name, scroll <= width]).toEqual([name, true]);
+      // `innerWidth` would grow with what is too wide.
+      const width = await page.evaluate("document.documentElement.scrollWidth");
+      expect([name, width]).toEqual([name, 320]);
     }
     await page.call("Emulation.clearDeviceMetricsOverride", {});
   });
+
+  test("has nothing that axe finds serious in any section", async () => {
+    for (const [name, shown] of sectionsShown()) {
+      await section(name, shown);
+      expect(await axeFindings({ page }, name)).toEqual([]);
+    }
+  }, 60_000);
 
   test("a page of another origin reads no token and changes nothing", async () => {
     const other = await browser.open(`http://localhost:${stranger.port}/`);
