@@ -8,6 +8,8 @@ import { change } from "../../src/client/identity/change.ts";
 import { ed25519PublicKey } from "../../src/client/keys/crypto.ts";
 import { freshSeed, rootSignerId } from "../../src/client/keys/keys.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
+import { keyOfPerson } from "../../src/client/store/keys.ts";
+import { putPerson } from "../../src/client/store/rows.ts";
 import { Table } from "../../src/client/store/table.ts";
 import { rootKeyOf } from "../../src/client/trust/client.ts";
 import type { Waypost } from "../../src/client/waypost.ts";
@@ -132,3 +134,37 @@ test("a device that was off during a removal receives by itself when it is back"
   await bob.send(phone.did, "to the tablet");
   await shows(back, bob.did, ["to the tablet"]);
 }, 90_000);
+
+test("what a removed device had chosen at the end of time overrides no later choice on a device that was off", async () => {
+  const [where, tabletAt] = [place(), place()];
+  const [phone, bob] = [await open(place()), await open()];
+  const isBlocked = async (me: Waypost) =>
+    (await me.store.people()).find(({ did }) => did === bob.did)?.isBlocked;
+  await phone.store.savePerson(bob.did, { isBlocked: false });
+  const tablet = await linked(phone, tabletAt);
+  const thief = await linked(phone, where);
+  const thiefDid = await ownDid(thief);
+  await knowsJust(tablet, [phone, thief]);
+  await tablet.close();
+  await thief.close();
+  const table = await Table.open(where.store, thief.identity.storeKey);
+  await table.change(async (batch) => {
+    const last = Number.MAX_SAFE_INTEGER;
+    await putPerson(table, batch, bob.did, { isBlocked: true, setMs: last });
+    batch.log(keyOfPerson(table, bob.did));
+  });
+  const again = await open(where);
+  expect(await until(() => isBlocked(phone), Boolean)).toBe(true);
+  await again.devices.sync?.synced();
+  await again.close();
+  await phone.devices.remove(thiefDid);
+  await phone.store.savePerson(bob.did, { isBlocked: false });
+  const back = await open(tabletAt);
+  await knowsJust(back, [phone]);
+  // What comes last has all before it.
+  await phone.store.savePerson(phone.did, { name: "the end" });
+  const nameAt = async () =>
+    (await back.store.people()).find(({ did }) => did === phone.did)?.name === "the end";
+  expect(await until(nameAt, Boolean)).toBe(true);
+  expect([await isBlocked(phone), await isBlocked(back)]).toEqual([false, false]);
+}, 60_000);

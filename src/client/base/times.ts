@@ -11,6 +11,9 @@ const aheadMsMax = dayMs;
 /** Whether a clock that is ahead by less than a day can have stated the time. */
 export const isReached = (atMs: number, nowMs: number): boolean => atMs <= nowMs + aheadMsMax;
 
-/** The time of a choice of this user on another device: one whose clock is far ahead chose now. */
-export const presentMs = (atMs: number, nowMs: number): number =>
-  isReached(atMs, nowMs) ? atMs : nowMs;
+/** When this device hears something, and when it was said, by the message that brings it: the same at all devices. */
+export type HeardTimes = { readonly nowMs: number; readonly saidMs: number };
+
+/** The time of a choice of this user on another device: one whose clock is far ahead chose when it said so. */
+export const presentMs = (atMs: number, { nowMs, saidMs }: HeardTimes): number =>
+  isReached(atMs, nowMs) ? atMs : Math.min(saidMs, nowMs);

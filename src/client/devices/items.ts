@@ -7,7 +7,7 @@
  */
 
 import { type Did, isDid } from "../../core/codec/did.ts";
-import { isReached, presentMs } from "../base/times.ts";
+import { type HeardTimes, isReached, presentMs } from "../base/times.ts";
 import type { GroupRow } from "../groups/bundles.ts";
 import { contentType, groupType, measured, type Source } from "../mail/content.ts";
 import type { StoreChange } from "../mail/message.ts";
@@ -97,7 +97,7 @@ export async function loadItem(table: Table, key: string): Promise<Item | null> 
   return { is, row: { ...row, body: { is: "elsewhere", at } } };
 }
 
-type Taking = { readonly table: Table; readonly batch: Batch; readonly nowMs: number };
+type Taking = HeardTimes & { readonly table: Table; readonly batch: Batch };
 type Takers = {
   readonly [Is in keyof Rows]?: (at: Taking, row: Rows[Is]) => Promise<StoreChange | null>;
 };
@@ -116,8 +116,8 @@ const takers: Takers = {
   g: async () => null,
   m: takeMessage,
   v: takeDelivery,
-  r: async ({ table, batch, nowMs }, row) => {
-    await rows.putReaction(table, batch, { ...row, sentMs: presentMs(row.sentMs, nowMs) });
+  r: async ({ table, batch, ...heard }, row) => {
+    await rows.putReaction(table, batch, { ...row, sentMs: presentMs(row.sentMs, heard) });
     return { type: "changed", conversation: row.conversation, id: row.target, what: "state" };
   },
   c: takeRead,
@@ -126,18 +126,19 @@ const takers: Takers = {
   z: async () => null,
 };
 
-/** Takes what another device sends, and returns what changed. Nothing is passed on. */
+/** Takes what another device sends, and returns what changed. Nothing is passed on. `saidMs` is the time of its message. */
 export function applyItem(
   table: Table,
   { is, row }: Item,
   nowMs: number,
+  saidMs: number = nowMs,
 ): Promise<StoreChange | null> {
   return table.change(async (batch) => {
     batch.isEcho = true;
     const take = takers[is] as
       | ((at: Taking, row: unknown) => Promise<StoreChange | null>)
       | undefined;
-    const change = await take?.({ table, batch, nowMs }, row);
+    const change = await take?.({ table, batch, nowMs, saidMs }, row);
     return change ?? null;
   });
 }
@@ -151,11 +152,11 @@ const personChange = (did: Did): StoreChange => ({
 
 /** What this user changed later stays, and the later claim. */
 async function takePerson(
-  { table, batch, nowMs }: Taking,
+  { table, batch, ...heard }: Taking,
   { claimed: said, ...rest }: rows.Person,
 ): Promise<StoreChange> {
-  const isSaid = said !== undefined && isReached(said.atMs, nowMs);
-  const present = presentPerson(rest, nowMs);
+  const isSaid = said !== undefined && isReached(said.atMs, heard.nowMs);
+  const present = presentPerson(rest, heard);
   const given: rows.Person = isSaid ? { ...present, claimed: said } : present;
   const held = await batch.get<rows.Person>(keyOfPerson(table, given.did));
   const { name, isKnown, isBlocked, setMs = 0, claimed } = held ?? given;
@@ -169,12 +170,12 @@ async function takePerson(
   return personChange(given.did);
 }
 
-function presentPerson(person: rows.Person, nowMs: number): rows.Person {
+function presentPerson(person: rows.Person, heard: HeardTimes): rows.Person {
   const { setMs, toldMs } = person;
   return {
     ...person,
-    ...(setMs === undefined ? {} : { setMs: presentMs(setMs, nowMs) }),
-    ...(toldMs === undefined ? {} : { toldMs: presentMs(toldMs, nowMs) }),
+    ...(setMs === undefined ? {} : { setMs: presentMs(setMs, heard) }),
+    ...(toldMs === undefined ? {} : { toldMs: presentMs(toldMs, heard) }),
   };
 }
 
@@ -257,10 +258,10 @@ async function takeRemoval(
 
 /** Read marks go by the time of the message that was last: arrivals differ between devices. */
 async function takeRead(
-  { table, batch, nowMs }: Taking,
+  { table, batch, ...heard }: Taking,
   { id, readAtMs: givenMs }: rows.ConversationRow,
 ): Promise<StoreChange | null> {
-  const readAtMs = presentMs(givenMs, nowMs);
+  const readAtMs = presentMs(givenMs, heard);
   const place = keyOfConversation(table, id);
   const row = await batch.get<rows.ConversationRow>(place);
   if (row === null || readAtMs === 0) return null;
@@ -281,16 +282,19 @@ async function takeRead(
 }
 
 /** Words that are not sent, and other choices: of each the later one. Of a group's timer its admin's word counts. */
-async function takeChosen({ table, batch, nowMs }: Taking, given: ChosenRow): Promise<StoreChange> {
+async function takeChosen(
+  { table, batch, ...heard }: Taking,
+  given: ChosenRow,
+): Promise<StoreChange> {
   const { id } = given;
   const held = (await chosenAt(table, id, batch)) ?? { id };
   const group = isDid(id) ? null : await groupAt(table, id, batch);
   const makers = group === null ? [] : [group.state, ...(group.former ?? [])];
-  const { timer, ...choices } = presentChoices(given, nowMs);
+  const { timer, ...choices } = presentChoices(given, heard);
   const isForeign = timer !== undefined && makers.every(({ maker }) => maker !== timer.by);
   const isTaken = timer !== undefined && (group === null || !isForeign);
   const counting = isTaken ? { ...choices, timer } : choices;
-  batch.put(keyOfChosen(table, id), mergeChosen(held, counting, nowMs));
+  batch.put(keyOfChosen(table, id), mergeChosen(held, counting, heard.nowMs));
   return { type: "changed", conversation: id, id: null, what: "chosen" };
 }
 

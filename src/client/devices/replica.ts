@@ -151,10 +151,10 @@ export class Replica {
     return sent;
   }
 
-  /** Takes a row of another device, which is not offered from here. Returns what changed. */
-  async apply(item: Item): Promise<StoreChange | null> {
+  /** Takes a row of another device, said at that time, which is not offered from here. Returns what changed. */
+  async apply(item: Item, saidMs: number): Promise<StoreChange | null> {
     if (item.is === "z") await this.#own.onEvidence(item.row);
     if (item.is === "g") return this.#own.onGroup(item.row);
-    return applyItem(this.#table, item, this.#own.nowMs());
+    return applyItem(this.#table, item, this.#own.nowMs(), saidMs);
   }
 }

@@ -249,7 +249,7 @@ export class Sync {
 
   /** A message from anybody: applied when a device sent it, and then acknowledged. */
   async #take(fill: Fill): Promise<ReadMessage> {
-    const heard: { did?: Did; json?: unknown } = {};
+    const heard: { did?: Did; json?: unknown; sentMs?: number } = {};
     const content: { opener?: ContentOpener } = {};
     const rows = async (batch: Batch, body: Body, { from, verified, ...read }: ReadMessage) => {
       if (from === null || verified !== true) return null;
@@ -260,7 +260,10 @@ export class Sync {
       }
       // One that is not a device so far may bring a head that lists it.
       if ([syncType, newsType].includes(read.mediaType) && read.sizeBytes <= messageBytesMax)
-        Object.assign(heard, { did: from, json: jsonIn(await wholeBody(this.#table, body)) });
+        Object.assign(heard, {
+          ...{ did: from, sentMs: read.sentMs },
+          json: jsonIn(await wholeBody(this.#table, body)),
+        });
       return null;
     };
     const opened = (write: Write) => this.#fillOpened(fill, write, content);
@@ -269,8 +272,8 @@ export class Sync {
       rows,
     });
     if (saved !== null) this.#own.announce(stateChange(saved));
-    const { did, json } = heard;
-    if (did !== undefined) await this.#hearing(did, () => this.#hear(did, json));
+    const { did, json, sentMs = 0 } = heard;
+    if (did !== undefined) await this.#hearing(did, () => this.#hear(did, json, sentMs));
     return filled;
   }
 
@@ -291,7 +294,7 @@ export class Sync {
     return filled;
   }
 
-  async #hear(did: Did, json: unknown): Promise<void> {
+  async #hear(did: Did, json: unknown, sentMs: number): Promise<void> {
     const { said, theirs } = await this.#speech.open(did, json);
     await this.#hearOfKeys(did, theirs);
     const { seen = null } = (await this.#replica.peer(did)) ?? {};
@@ -310,7 +313,7 @@ export class Sync {
     if (after > seen) return this.#ask(did, askMs);
     // It does not know what it has sent: its store is an older copy, which lacks that, and what it got.
     if (!isKnown) await queueHistory(this.#table, did, this.#signal);
-    for (const item of items) await this.#apply(item as Item);
+    for (const item of items) await this.#apply(item as Item, sentMs);
     if (isInteger(at)) await this.#replica.change(did, (row) => ({ ...row, seen: at }));
     if (isPart(part) && (await hearPart(this.#table, part, items.some(isMark)))) this.onFacts();
     this.#peers.get(did)?.news.wake();
@@ -335,9 +338,9 @@ export class Sync {
   }
 
   /** One that can't be applied is left out. */
-  async #apply(item: Item): Promise<void> {
+  async #apply(item: Item, sentMs: number): Promise<void> {
     try {
-      const change = await this.#replica.apply(item);
+      const change = await this.#replica.apply(item, sentMs);
       if (change !== null) this.#own.announce(change);
     } catch (error) {
       if (error instanceof ClientError) throw error;

@@ -82,6 +82,25 @@ test("whom this user blocks, and what it calls somebody, can be changed after a 
   expect(held).toMatchObject({ isBlocked: false, setMs: nowMs + 1, toldMs: nowMs });
 });
 
+test("a choice from the end of time counts as made when it was said, so what was chosen since then stays", async () => {
+  const table = await open();
+  const person = { did: bob, name: "", alias: null, isKnown: true };
+  const unblocked = { ...person, isBlocked: false, setMs: nowMs - 1_000 };
+  await applyItem(table, { is: "p", row: unblocked }, nowMs);
+  const mine = { value: "mine", atMs: nowMs - 1_000 };
+  await applyItem(table, { is: "w", row: { id: bob, draft: mine } }, nowMs);
+  const saidMs = nowMs - 2_000;
+  const blocked = { ...person, isBlocked: true, setMs: last };
+  await applyItem(table, { is: "p", row: blocked }, nowMs, saidMs);
+  const draft = { value: "stolen", atMs: last };
+  const isPinned = { value: true, atMs: last };
+  await applyItem(table, { is: "w", row: { id: bob, draft, isPinned } }, nowMs, saidMs);
+  const held = await table.get<Person>(keyOfPerson(table, bob));
+  expect(held).toMatchObject({ isBlocked: false, setMs: nowMs - 1_000 });
+  const pinned = { value: true, atMs: saidMs };
+  expect(await chosenAt(table, bob)).toEqual({ id: bob, draft: mine, isPinned: pinned });
+});
+
 test("drafts and pins can be chosen again after a choice from the end of time", async () => {
   const table = await open();
   const draft = { value: "stolen", atMs: last };
