@@ -37,8 +37,9 @@ async function listMembers(search: string | null, flags: NodeFlags): Promise<voi
   for await (const page of pagesOf(search, flags)) {
     all.push(...page);
     if (flags.json === true || page.length === 0) continue;
+    const header = all.length === page.length ? [`${"since".padEnd(10)}  last seen   member`] : [];
     const lines = page.map((one) => printable(memberLine(one)));
-    report.result(null, lines.join("\n"));
+    report.result(null, [...header, ...lines].join("\n"));
   }
   const total = search === null ? countOf(all.length, "member") : `${all.length} found`;
   report.result({ members: all }, total);
@@ -94,7 +95,9 @@ function memberLine(member: MemberRow): string {
   const { since, seen, waiting, blocked } = memberTexts(member);
   const tier = member.tier === null ? "" : `tier ${tierText(member)}`;
   const names = [member.did, ...member.aliases].join(" ");
-  const marks = [tier, waiting, blocked].filter((text) => text !== "").join(", ");
+  const { invitation } = member;
+  const invited = invitation === null ? "" : `invitation ${invitation.slice(0, 12)}`;
+  const marks = [tier, waiting, blocked, invited].filter((text) => text !== "").join(", ");
   return `${since.slice(0, 10)}  ${seen.padEnd(10)}  ${names}${marks === "" ? "" : `  (${marks})`}`;
 }
 

@@ -85,6 +85,9 @@ describe("members", () => {
     });
     expect(Math.abs(Date.parse(String(shown["since"])) - Date.now())).toBeLessThan(600_000);
     expect(didsOf(await members("list")).sort()).toEqual([alice.did, bob.did].sort());
+    const listed = await run(["members", "list", "--socket", socket], { cwd: folder.path });
+    expect(listed.stdout).toStartWith("since       last seen   member\n");
+    expect(listed.stdout).toContain(`${bob.did} bob  (invitation ${invitation.slice(0, 12)})\n`);
     expect(await waitingCount(alice)).toBe(0);
     await until(async () => (await members("show", alice.did))["last_seen"] === today());
   });
