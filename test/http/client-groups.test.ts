@@ -346,3 +346,23 @@ test("a member whom no word of the group has reached asks the one who writes to 
   await until(() => textsAt(alice, group.id), ["change", "who is there?", "I am"]);
   await relay.stop();
 });
+
+test("after a change by a clock that was far ahead the next one says that it would be lost, and new keys end that", async () => {
+  let aheadMs = 0;
+  const nowMs = () => Date.now() + aheadMs;
+  const [alice, bob, carol] = [await open({ nowMs }), await open(), await open()];
+  for (const me of [alice, bob, carol])
+    for (const other of [alice, bob, carol])
+      if (me !== other) await me.store.savePerson(other.did, { isKnown: true });
+  const group = await alice.groups.create("Hiking", [bob.did, carol.did]);
+  await until(() => groupAt(bob, group.id), ["Hiking", dids(alice, bob, carol), "joined"]);
+  aheadMs = 30 * 86_400_000;
+  await group.change({ name: "Climbing" });
+  aheadMs = 0;
+  const remove = async () => (await alice.groups.get(group.id))?.change({ remove: [carol.did] });
+  expect(await clientCode(remove)).toBe("clock_wrong");
+  expect((await alice.groups.get(group.id))?.members).toContain(carol.did);
+  await alice.devices.replaceKeys();
+  await remove();
+  await until(() => groupAt(bob, group.id), ["Climbing", dids(alice, bob), "joined"]);
+}, 60_000);

@@ -6,6 +6,7 @@
 
 import { encodeBase64, utf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
+import { localError } from "../base/failure.ts";
 import {
   addWaiting,
   type Bundle,
@@ -41,6 +42,7 @@ import {
 import { groupType } from "../mail/content.ts";
 import type { Body } from "./files.ts";
 import { keyOfGroup, misfiledKey, misfiledOf, nameOfGroup, rowsOf } from "./keys.ts";
+import type { OwnStore } from "./own-store.ts";
 import { type MessageRow, moveMessage } from "./rows.ts";
 import type { Batch, Table } from "./table.ts";
 
@@ -289,6 +291,19 @@ export function lineIn(before: GroupState | null, after: GroupState) {
     membersOf(before).join() !== membersOf(after).join();
   const hasNewAdmin = before !== null && before.maker !== after.maker;
   return isSeen ? historyLine(after, before === null, hasNewAdmin) : null;
+}
+
+/**
+ * The state, when others take it at once. Throws `clock_wrong` where a version is so far ahead that they would wait for its
+ * time, and forget it: an earlier change was made while a clock was.
+ */
+export function countingState(state: GroupState, own: OwnStore): GroupState {
+  const latestMs = own.latestMs();
+  if (latestMs === null || nearState(state, latestMs) === state) return state;
+  throw localError(
+    "clock_wrong",
+    "this group was changed while a clock was far ahead, so others would take no change now: replace the keys, and try again",
+  );
 }
 
 export const isOther = (before: GroupRow | null, after: GroupRow): boolean =>

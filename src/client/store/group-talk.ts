@@ -52,6 +52,7 @@ import { GroupJudging, type RootsFound } from "./group-judging.ts";
 import {
   addressed,
   changing,
+  countingState,
   type Examined,
   groupAt,
   hearBundle,
@@ -178,14 +179,13 @@ export class GroupTalk {
 
   // ------------------------------------------------------------------------------------------------------- changing
 
-  /** A group of which this identity is the maker, with new versions of what `edit` changes. Throws `not_admin`. */
+  /** A group of which this identity is the maker, with new versions of what `edit` changes. Throws `not_admin`, `clock_wrong`. */
   async change(id: string, edit: (state: GroupState, nowMs: number) => GroupState): Promise<void> {
-    const { nowMs } = this.#own;
     for (let tries = 1; ; tries++) {
       const before = await this.#adminRow(id);
       await this.#mustBegin(before);
       this.#mustBeAdmin(before);
-      const state = edit(before.state, nowMs());
+      const state = countingState(edit(before.state, this.#own.versionMs()), this.#own);
       const done = await attempt(() => this.#publish(before, state));
       if (!(done instanceof ClientError)) return;
       if (done.code !== "group_changed" || tries === triesMax) throw done;

@@ -186,10 +186,10 @@ export class Groups {
 
   /** Makes a group of this identity, its admin, and of DIDs or aliases. */
   async create(name: string, others: readonly string[]): Promise<Group> {
-    const { did, nowMs } = this.own;
+    const { did } = this.own;
     const dids = [did, ...(await Promise.all(others.map((to) => this.find(to))))];
     const empty = emptyGroup(did, randomUuid());
-    await this.talk.create(withChange(empty, { name, add: dids }, nowMs()));
+    await this.talk.create(withChange(empty, { name, add: dids }, this.own.versionMs()));
     return (await this.get(empty.id)) as Group;
   }
 

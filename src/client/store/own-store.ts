@@ -91,6 +91,18 @@ export class OwnStore {
     return this.nowMs() + ahead;
   }
 
+  /** Now, for versions that others compare with their clocks: not ahead of one on which the nodes agree. */
+  versionMs(): number {
+    return Math.min(this.nowMs(), this.arrivalMs());
+  }
+
+  /** The latest that it may be now; `null` before Directory and Relay have answered in this run. */
+  latestMs(): number | null {
+    const { directory, relay } = this.identity.client;
+    const isAsked = [directory.endpoint, relay].every(({ clock }) => clock.answers > 0);
+    return isAsked ? Math.max(this.nowMs(), this.arrivalMs()) : null;
+  }
+
   /** Resolves when this tab receives and delivers for all. */
   get leading(): Promise<void> {
     return this.#tabs.leading;
