@@ -304,6 +304,9 @@ describe.skipIf(!existsSync(s3rver) || runtime === undefined)("in a bucket", () 
       await child.exited;
     }
     const [lost = ""] = unfinished();
+    // A copy is named by its second: one that begins in the same would complete the lost one.
+    const second = () => new Date().toISOString().slice(0, 19).replaceAll(":", "-");
+    while (lost.startsWith(second())) await Bun.sleep(20);
     await backUp();
     await backUp("--keep", "2");
     const after = timesIn(kept);
