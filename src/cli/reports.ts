@@ -68,7 +68,8 @@ export function registerReportsCommand(program: Command): void {
     .command("close [id...]")
     .description("remove reports for good")
     .option("--from <did>", "all by this reporter")
-    .option("--invitation <id>", "all by those whom this invitation let in");
+    .option("--invitation <id>", "all by those whom this invitation let in")
+    .option("--yes", "do not ask before all of an invitation are removed");
   clientCommand(addIdentityFlag(addPlaceFlags(closing)), closeReports);
   const block = reports
     .command("block <id>")
@@ -193,8 +194,11 @@ const listReports = (session: CommandSession, { from }: ListFlags) =>
       messages: count,
       authors: authors.filter((one) => one !== null),
     }));
-    const text = lines.map(printable).join("\n") || "There are no reports.";
-    session.report.result({ ok: true, reports }, text);
+    const people = new Set(found.map(({ reporter }) => reporter)).size;
+    const by = people === 1 ? "1 reporter" : `${people} reporters`;
+    const total = `${countOf(found.length, "report")} of ${by}`;
+    const text = found.length === 0 ? "There are no reports." : [...lines, total];
+    session.report.result({ ok: true, reports }, [text].flat().map(printable).join("\n"));
   });
 
 function lineOf({ id, reporter, sentMs, reason, count, authors }: KeptReport): string {
@@ -279,12 +283,16 @@ const showReport = (session: CommandSession, _flags: object, named: string | und
 
 // ------------------------------------------------------------------------------------------------------- acting
 
-type CloseFlags = NodeFlags & { readonly from?: string; readonly invitation?: string };
+type CloseFlags = NodeFlags & {
+  readonly from?: string;
+  readonly invitation?: string;
+  readonly yes?: boolean;
+};
 
 /** Nothing is closed when one of the ids names no report. */
 const closeReports = (
   session: CommandSession,
-  { from, invitation, ...flags }: CloseFlags,
+  { from, invitation, yes = false, ...flags }: CloseFlags,
   named: readonly string[] | undefined = [],
 ) =>
   withReports(session, async (kept) => {
@@ -295,9 +303,13 @@ const closeReports = (
     const found = await kept.list();
     const theirs = found.filter(({ reporter }) => reporters.has(reporter));
     const closing = [...new Set([...named.map((one) => namedIn(found, one)), ...theirs])];
+    const total = countOf(closing.length, "report");
+    if (invitation !== undefined && closing.length > 0)
+      confirmed(`Remove ${total} for good?`, { yes });
     await kept.remove(closing);
     const ids = closing.map(({ id }) => id);
-    const text = ids.map((id) => `closed ${id}`).join("\n");
+    const each = ids.map((id) => `closed ${id}`).join("\n");
+    const text = invitation === undefined || ids.length === 0 ? each : `closed ${total}`;
     session.report.result({ ok: true, closed: ids }, text || "There are no such reports.");
   });
 

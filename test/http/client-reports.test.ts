@@ -367,7 +367,8 @@ describe("the operator", () => {
     const theirs = (await listed()).filter(({ reporter }) => reporter === bob.did).length;
     expect(list).toContain(`and ${theirs - 5} more of ${bob.did}`);
     const { stdout: all } = await reports("list", "--from", bob.did);
-    expect(all.trimEnd().split("\n")).toHaveLength(theirs);
+    const lines = all.trimEnd().split("\n");
+    expect([lines.length, lines.at(-1)]).toEqual([theirs + 1, `${theirs} reports of 1 reporter`]);
   });
 
   test("closes all reports by those whom one invitation let in", async () => {
@@ -376,7 +377,11 @@ describe("the operator", () => {
     const { invitation } = await operate("member", { member: bob.did });
     const theirs = (await listed()).filter(({ reporter }) => reporter === bob.did);
     const words = ["close", "--invitation", String(invitation), "--socket", socket];
-    expect((await reportsJson(...words))["closed"]).toEqual(theirs.map(({ id }) => id));
+    const asked = await reports(...words);
+    expect([asked.code, asked.stderr]).toEqual([1, expect.stringContaining("Confirm with --yes")]);
+    expect(await listed()).toHaveLength(theirs.length + 1);
+    const { stdout } = await reports(...words, "--yes");
+    expect(stdout).toBe(`closed ${theirs.length} reports\n`);
     expect((await listed()).map(({ reporter }) => reporter)).toEqual([carol.did]);
   });
 
