@@ -273,7 +273,13 @@ describe.skipIf(!existsSync(s3rver) || runtime === undefined)("in a bucket", () 
     await service.exited;
   });
 
-  const backUp = (...words: string[]) => storage(["backup", "--to", place, ...words], home, env);
+  const second = () => new Date().toISOString().slice(0, 19).replaceAll(":", "-");
+  /** A copy is named by its second: in the same one it would be put in the place of the last. */
+  const backUp = async (...words: string[]) => {
+    const last = timesIn(kept).at(-1) ?? "";
+    while (last.startsWith(second())) await Bun.sleep(20);
+    return storage(["backup", "--to", place, ...words], home, env);
+  };
   const timesIn = (folder: string): string[] =>
     existsSync(folder) ? readdirSync(folder).sort() : [];
   const kept = join(objects, "backups", "of", "waypost");
@@ -304,9 +310,6 @@ describe.skipIf(!existsSync(s3rver) || runtime === undefined)("in a bucket", () 
       await child.exited;
     }
     const [lost = ""] = unfinished();
-    // A copy is named by its second: one that begins in the same would complete the lost one.
-    const second = () => new Date().toISOString().slice(0, 19).replaceAll(":", "-");
-    while (lost.startsWith(second())) await Bun.sleep(20);
     await backUp();
     await backUp("--keep", "2");
     const after = timesIn(kept);
