@@ -55,23 +55,35 @@ function mailboxOf(store: Store): Mailbox {
 
 type Load = { readonly stored: [MailboxKey, Uuid][]; failed: number; readonly odd: StoreOutcome[] };
 
+const callersMax = 40;
+
 /** Waits for so many answers from now on, however slow the machine is. */
 type UntilStored = (count: number) => Promise<void>;
+/** Waits until each caller has had an answer from now on. */
+type UntilEach = () => Promise<void>;
 
 /** Stores fresh messages at 40 callers until `faults` settles. A fresh message is never a duplicate. */
 async function storeDuring(
   mailbox: Mailbox,
-  faults: (untilStored: UntilStored) => Promise<void>,
+  faults: (untilStored: UntilStored, untilEach: UntilEach) => Promise<void>,
 ): Promise<Load> {
   const load: Load = { stored: [], failed: 0, odd: [] };
+  const answers: number[] = Array(callersMax).fill(0);
   const untilStored: UntilStored = async (count) => {
     const due = load.stored.length + count;
     await untilWorks(async () => {
       if (load.stored.length < due) throw new Error(`${load.stored.length} of ${due} were stored`);
     });
   };
+  const untilEach: UntilEach = async () => {
+    const before = [...answers];
+    await untilWorks(async () => {
+      const late = answers.filter((count, caller) => count === before[caller]).length;
+      if (late > 0) throw new Error(`${late} callers have had no answer`);
+    });
+  };
   let over = false;
-  const callers = Array.from({ length: 40 }, async (_, caller) => {
+  const callers = Array.from({ length: callersMax }, async (_, caller) => {
     while (!over) {
       const message = entry(0, {
         recipient: box(caller % 7),
@@ -81,6 +93,7 @@ async function storeDuring(
         const outcome = await mailbox.store(message, quota());
         if (outcome.kind === "stored") load.stored.push([message.recipient, message.messageId]);
         else load.odd.push(outcome);
+        answers[caller] = (answers[caller] ?? 0) + 1;
       } catch (error) {
         if (!(error instanceof StoreError) || error.code !== "unavailable") throw error;
         load.failed++;
@@ -88,7 +101,7 @@ async function storeDuring(
       }
     }
   });
-  await faults(untilStored).finally(() => {
+  await faults(untilStored, untilEach).finally(() => {
     over = true;
   });
   await Promise.all(callers);
@@ -171,9 +184,10 @@ suite("the PostgreSQL store when things break", () => {
 
   test("connections that are cut again and again cost no answer, and nothing is stored twice", async () => {
     const mailbox = mailboxOf(await openFresh());
-    const cuts = async (untilStored: UntilStored) => {
+    const cuts = async (_: UntilStored, untilEach: UntilEach) => {
+      // A call is tried again a few times: one that is cut each time is told so.
       for (let i = 0; i < 15; i++) {
-        await untilStored(10);
+        await untilEach();
         await server.sql(
           "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'waypost'",
         );

@@ -269,6 +269,13 @@ appTest(
       60_000,
     );
     await use(ada, german.loadIt);
+    // The page before may show the banner too, and what is begun there ends with it.
+    const relay = "JSON.parse(document.querySelector('meta[name=waypost-node]').content).relayUrl";
+    await ada.page.until(
+      `document.querySelector('meta[name=waypost-node]') && ${relay} === ${JSON.stringify(moved)}`,
+      "the new version",
+      60_000,
+    );
     await shows(ada, ".banner", german.addressDiffers);
     expect(await axeFindings(ada, "another address")).toEqual([]);
     await use(ada, german.moveHere);

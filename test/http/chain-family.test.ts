@@ -191,6 +191,12 @@ describe("a chain of the family", () => {
     }
   });
 
+  test("lets no device in by a member's word alone", async () => {
+    const { did } = personOf("document");
+    const reply = await directory.ask("POST", `/dids/${did}/device-invitations`, { did });
+    expect([reply.status, reply.body["code"]]).toEqual([401, "proof_missing"]);
+  });
+
   test("proves no keys: a name that a key derives is registered as any, and has no proof", async () => {
     const { genesisHash, selfCertifying } = await chain.ledger.proofs();
     expect(selfCertifying).toBe(false);
@@ -204,6 +210,7 @@ describe("a chain of the family", () => {
     const asked = new Set([
       "POST /register-did",
       "PUT /dids/:did/document/proof",
+      "POST /dids/:did/device-invitations",
       "PUT /dids/:did/alias",
       "PUT /dids/:did/delivery-policy-links",
       "PUT /delivery-policies/personas/:personaDid",

@@ -11,6 +11,7 @@ import { cachesOf } from "../../src/client/trust/caches.ts";
 import { connect } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";
+import { secondMs } from "../../src/core/codec/time.ts";
 import { postgresPlugin } from "../../src/plugins/postgres/postgres.ts";
 import { placeOf } from "../../src/plugins/postgres/records.ts";
 import { openPool } from "../../src/plugins/postgres/store.ts";
@@ -63,6 +64,9 @@ async function send(url: string, path: string, to: Pick<Identity, "did">): Promi
   return (await fetch(`${url}${path}`, { method: "POST", headers, body })).status;
 }
 
+/** A question to the home that gets no answer ends after so long: what is faster has asked nothing there. */
+const homeMs = 5 * secondMs;
+
 async function timed<T>(work: Promise<T>): Promise<readonly [T, number]> {
   const begunMs = performance.now();
   return [await work, performance.now() - begunMs];
@@ -100,11 +104,11 @@ test.skipIf(absence !== null)(
       for (let n = 0; n < 5; n++)
         for (const path of ["/relay", "/cache/store"]) {
           const [stored, storeMs] = await timed(send(url, path, there.identity));
-          expect([stored, storeMs < 2_000]).toEqual([202, true]);
+          expect([stored, storeMs < homeMs]).toEqual([202, true]);
           const [page, pageMs] = await timed(there.cache.messages(undefined, 50));
-          expect([page.messages.length > 2, pageMs < 2_000]).toEqual([true, true]);
+          expect([page.messages.length > 2, pageMs < homeMs]).toEqual([true, true]);
           const [refused, refusedMs] = await timed(send(url, path, here.identity));
-          expect([refused, refusedMs < 2_000]).toEqual([503, true]);
+          expect([refused, refusedMs < homeMs]).toEqual([503, true]);
         }
       const ready = await fetch(`${url}/readyz`);
       expect([ready.status, await ready.text()]).toEqual([200, expect.stringContaining("home")]);
@@ -166,7 +170,7 @@ test.skipIf(absence !== null)(
       await send(url, "/cache/store", identity);
       for (let n = 0; n < 5; n++) {
         const [stored, storeMs] = await timed(send(url, "/cache/store", identity));
-        expect([stored, storeMs < 2_000]).toEqual([202, true]);
+        expect([stored, storeMs < homeMs]).toEqual([202, true]);
       }
       expect(device.woken()).toHaveLength(2);
     } finally {
@@ -197,9 +201,9 @@ test.skipIf(absence !== null)(
       for (let n = 0; n < 5; n++)
         for (const path of ["/relay", "/cache/store"]) {
           const [stored, storeMs] = await timed(send(url, path, there.identity));
-          expect([stored, storeMs < 2_000]).toEqual([202, true]);
+          expect([stored, storeMs < homeMs]).toEqual([202, true]);
           const [page, pageMs] = await timed(there.cache.messages(undefined, 50));
-          expect([page.messages.length > 1, pageMs < 2_000]).toEqual([true, true]);
+          expect([page.messages.length > 1, pageMs < homeMs]).toEqual([true, true]);
         }
     } finally {
       home.thawPrimary();

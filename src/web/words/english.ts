@@ -185,7 +185,7 @@ export const english = {
   operatorName: "Operator of this server",
   operatorGoesTo: "It goes to:",
   operatorChanged:
-    "This server now names somebody else than before as the person who runs it. Ask that person first, over another channel: your report goes to the new one.",
+    "This server now names another person who runs it. Ask first, over another channel: your report goes to the new one.",
   operatorAgreed: "I have asked: send it to the new one",
   operatorBelieved: "I have asked: believe the new one",
   operatorContact: "Contact the operator",
@@ -351,10 +351,10 @@ export const english = {
   deviceCode: "The code of this device",
   copyCode: "Copy the code",
   deviceInvitationNeeded:
-    "This server takes only people with an invitation, and your other device makes one for this device. There, open Settings, then “Add a device”, and open the link that it shows here, or paste it.",
+    "This server takes only people with an invitation. On your other device, open Settings, then “Add a device”, and open its link here, or paste it.",
   deviceInvitation: "The link that your other device shows",
   openOnNewDevice:
-    "Open this link on the new device within 15 minutes. It is good for one device: show it to nobody else.",
+    "Open this link on the new device within 15 minutes, and show it to nobody else.",
   thenItsCode: "The new device shows a code then. Scan it or paste it here.",
   removeDeviceAsk: "Remove this device? Your keys are replaced, and it reads nothing new.",
   replaceKeysAsk:

@@ -26,6 +26,8 @@ async function send(stage: Stage, sending: Sending = {}): Promise<Reply> {
   const timestamp = new Date(stage.nowMs()).toISOString();
   const claims = { operation: "invite_device", body, timestamp, ...proof };
   const headers = proof === null ? {} : proofHeadersOf(identity, claims);
+  // The stage's identities are registered before its first answer, while the Directory is open.
+  await stage.ask("GET", "/limits");
   stage.settings.registration = registration;
   const reply = await stage.ask("POST", `/dids/${path}/device-invitations`, body, headers);
   stage.settings.registration = "open";
@@ -106,8 +108,9 @@ export const deviceScenarios: readonly Scenario[] = [
     status: 429,
     code: "rate_limited",
     act: async (stage) => {
-      for (let i = 0; i < 8; i++) expect((await send(stage)).status).toBe(201);
-      return send(stage);
+      const identity = await stage.fresh();
+      for (let i = 0; i < 8; i++) expect((await send(stage, { identity })).status).toBe(201);
+      return send(stage, { identity });
     },
   },
   {
@@ -118,8 +121,9 @@ export const deviceScenarios: readonly Scenario[] = [
     act: async (stage) => {
       const { receipts } = stage.store.capabilities;
       if (receipts === undefined) throw new Error("no receipts");
+      const identity = await stage.fresh();
       const full = spyOn(receipts, "put").mockRejectedValueOnce(new StoreError("full", "no room"));
-      const reply = await send(stage);
+      const reply = await send(stage, { identity });
       full.mockRestore();
       return reply;
     },
