@@ -96,7 +96,8 @@ test("an identity that is restored from a backup believes none either", async ()
   expect(await codeOf(found.send(bob.did, "hello"))).toBe("record_went_back");
 }, 60_000);
 
-test("of two own devices that have seen keys which contradict each other neither believes either, until one is compared", async () => {
+/** A phone and a laptop that have believed different keys of Bob, and then heard of the other's. */
+async function contradicted() {
   const { bob, fork } = await bobAndThief();
   const phone = await open(place());
   const { proxy, where } = lied();
@@ -121,6 +122,11 @@ test("of two own devices that have seen keys which contradict each other neither
     (all) => all.every((codes) => codes.includes("identity_changed")),
   );
   expect(said.map((codes) => codes.includes("identity_changed"))).toEqual([true, true]);
+  return { bob, phone, laptop };
+}
+
+test("of two own devices that have seen keys which contradict each other neither believes either, until one is compared", async () => {
+  const { bob, phone, laptop } = await contradicted();
   for (const me of [phone, laptop])
     expect(await codeOf(me.send(bob.did, "hello"))).toBe("identity_changed");
   // The phone, which sees what the person sees, compares.
@@ -130,4 +136,27 @@ test("of two own devices that have seen keys which contradict each other neither
   expect(await codeOf(phone.send(bob.did, "it is you"))).toBe("believed");
   // The laptop's Directory goes on lying.
   expect(await codeOf(laptop.send(bob.did, "hello"))).toBe("identity_changed");
+}, 60_000);
+
+test("nor does a device that is linked when the other one is gone, or an identity that is restored", async () => {
+  const { bob, phone, laptop } = await contradicted();
+  await laptop.close();
+  const saved = await new Response(await phone.backup({ passphrase: "p" })).bytes();
+  const linking = await Waypost.link(place());
+  await phone.devices.acceptLink(linking.code, "tablet");
+  const tablet = await keep(linking.opened);
+  await until(
+    () => tablet.devices.isWaiting(),
+    (isWaiting) => !isWaiting,
+  );
+  expect(await codeOf(tablet.send(bob.did, "hello"))).toBe("identity_changed");
+  await phone.close();
+  await tablet.close();
+  const [keys, store] = [memoryKeys(), memoryStore()];
+  await restore(new Blob([saved]).stream(), {
+    ...{ passphrase: "p", keys, store },
+    ...{ areOthersLost: true, directoryUrl: people.at.url },
+  });
+  const found = await keep(Waypost.open({ ...place(), keys, store }));
+  expect(await codeOf(found.send(bob.did, "hello"))).toBe("identity_changed");
 }, 60_000);

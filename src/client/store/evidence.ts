@@ -1,7 +1,8 @@
 /**
  * What was learned of people, for other own devices and for backups: key proofs of those who are known, and heads of logs.
  * They travel as evidence, never as a verdict: each device examines them as if a Directory had answered and keeps its own
- * memory. Of two that contradict each other neither is believed.
+ * memory. Of two that contradict each other neither is believed, and both are kept: a device that is linked later examines
+ * both.
  * Source: docs/trust.md "Memory", D562.
  */
 import { sha256 } from "#sha256";
@@ -22,6 +23,9 @@ import type { Table } from "./table.ts";
 const keptMax = 1_000;
 /** A log has a new head with each block: others get one an hour. */
 const headEveryMs = hourMs;
+
+/** Where the proof is that contradicts the one of a person. */
+const otherOf = (did: Did): string => `${did} other`;
 
 /** Keeps what this device proves, and examines what others have. */
 export class EvidenceKeeper {
@@ -50,6 +54,23 @@ export class EvidenceKeeper {
     if (person?.isKnown !== true) return;
     this.#kept.set(did, hash);
     await this.#put(did, { is: "proof", did, proof: encodeBase64(bytes) }, true);
+    // Believed here: the user has compared, or forgotten what was.
+    await this.#own.table.change(async (batch) =>
+      batch.delete(keyOfEvidence(this.#own.table, otherOf(did))),
+    );
+  }
+
+  /** What contradicts the proof that is kept of a person: the first one that came. */
+  async #putOther(row: Extract<EvidenceRow, { is: "proof" }>): Promise<void> {
+    const { table } = this.#own;
+    const key = keyOfEvidence(table, otherOf(row.did));
+    await table.change(async (batch) => {
+      const held = await batch.get<EvidenceRow>(keyOfEvidence(table, row.did));
+      const isNews = held?.is === "proof" && held.proof !== row.proof;
+      if (!isNews || (await batch.get(key)) !== null) return;
+      batch.put(key, row);
+      batch.log(key);
+    });
   }
 
   /** `isNews`: for the others too. */
@@ -81,6 +102,8 @@ export class EvidenceKeeper {
     // An older one: this device has told of the later one.
     if (state.code !== "identity_changed") return;
     await client.trust.contradict(row.did);
+    this.#kept.delete(row.did);
+    await this.#putOther(row);
     identity.emit({ type: "failed", what: "person", error: state });
   }
 }
@@ -98,6 +121,9 @@ export async function recallEvidence(table: Table, memory: TextStore): Promise<v
       continue;
     }
     const bytes = decodeBase64(row.proof);
-    if (bytes !== null && bytes.length > 0) await attempt(() => trust.prove(row.did, bytes));
+    if (bytes === null || bytes.length === 0) continue;
+    const found = await attempt(() => trust.prove(row.did, bytes));
+    const isContradicted = found instanceof ClientError && found.code === "identity_changed";
+    if (isContradicted) await trust.contradict(row.did);
   }
 }
