@@ -74,7 +74,7 @@ appTest(
     );
     const second = await opened(app);
     await second.press("I use it on another device");
-    await says(second, "your other device makes one for this device");
+    await says(second, "This server takes only people with an invitation");
 
     await first.press("Settings");
     await first.press("Add a device");
