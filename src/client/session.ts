@@ -6,8 +6,7 @@
 
 import { hourMs, secondMs } from "../core/codec/time.ts";
 import { deferred } from "../core/std/deferred.ts";
-import { attempt, backoffMs, ClientError, localError, pause } from "./base/failure.ts";
-import { Wakeup } from "./base/wakeup.ts";
+import { attempt, backoffMs, ClientError, localError, pause, Wakeup } from "./base/failure.ts";
 import { type DeviceLink, Devices } from "./devices/devices.ts";
 import { historyMissing } from "./devices/facts.ts";
 import type { Content } from "./mail/content.ts";

@@ -4,8 +4,7 @@
  */
 import { hourMs } from "../../core/codec/time.ts";
 import type { Slots } from "../../core/std/order.ts";
-import { attempt, backoffMs, ClientError, pause } from "../base/failure.ts";
-import { Wakeup } from "../base/wakeup.ts";
+import { attempt, backoffMs, ClientError, pause, Wakeup } from "../base/failure.ts";
 
 /** Sent to one recipient at once. */
 const flyingMax = 8;

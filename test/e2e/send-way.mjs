@@ -1,0 +1,48 @@
+/**
+ * Sends a text to somebody who was written to before, and prints which functions of the SDK's source ran from the call of
+ * `send` until the Relay had the message: `{ "<file>": ["<function>", …] }`. What opens the identity runs before.
+ * Arguments: the root of the sources, the address of the nodes, the DID of the recipient.
+ */
+import { Session } from "node:inspector/promises";
+
+const [root, url, friend] = process.argv.slice(2);
+const { memoryKeys } = await import(`${root}/src/client/keys/key-stores.ts`);
+const { memoryStore } = await import(`${root}/src/client/store/driver.ts`);
+const { Waypost } = await import(`${root}/src/client/waypost.ts`);
+
+const session = new Session();
+session.connect();
+await session.post("Profiler.enable");
+await session.post("Profiler.startPreciseCoverage", { callCount: true, detailed: false });
+
+/** Since it was last called. A module itself is a function without a name that begins with its text. */
+async function takeFunctions() {
+  const { result } = await session.post("Profiler.takePreciseCoverage");
+  const found = {};
+  for (const { url: module, functions } of result) {
+    const [, path] = /\/src\/client\/(.+)$/.exec(module) ?? [];
+    const ran = functions.filter(
+      ({ functionName, ranges: [range] }) =>
+        range.count > 0 && (functionName !== "" || range.startOffset > 0),
+    );
+    const names = new Set(ran.map(({ functionName }) => functionName));
+    if (path !== undefined && names.size > 0) found[path] = [...names];
+  }
+  return found;
+}
+
+/** Until nothing of the SDK has run for a while. */
+async function untilQuiet() {
+  for (let quiet = 0; quiet < 4; ) {
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    quiet = Object.keys(await takeFunctions()).length === 0 ? quiet + 1 : 0;
+  }
+}
+
+const me = await Waypost.open({ url, keys: memoryKeys(), store: memoryStore() });
+await (await me.send(friend, "first")).delivered;
+await untilQuiet();
+await (await me.send(friend, "second")).delivered;
+console.log(JSON.stringify(await takeFunctions()));
+await me.close();
+process.exit(0);
