@@ -1,6 +1,6 @@
 /**
- * Sends a text to somebody who was written to before, and prints which functions of the SDK's source ran from the call of
- * `send` until the Relay had the message: `{ "<file>": ["<function>", …] }`. What opens the identity runs before.
+ * Sends texts to somebody who was written to before, and prints in which files of the SDK's source functions ran from each call
+ * of `send` until the Relay had the message: `[["<file>", …], …]`. What opens the identity runs before.
  * Arguments: the root of the sources, the address of the nodes, the DID of the recipient.
  */
 import { Session } from "node:inspector/promises";
@@ -16,33 +16,34 @@ await session.post("Profiler.enable");
 await session.post("Profiler.startPreciseCoverage", { callCount: true, detailed: false });
 
 /** Since it was last called. A module itself is a function without a name that begins with its text. */
-async function takeFunctions() {
+async function takeFiles() {
   const { result } = await session.post("Profiler.takePreciseCoverage");
-  const found = {};
-  for (const { url: module, functions } of result) {
+  return result.flatMap(({ url: module, functions }) => {
     const [, path] = /\/src\/client\/(.+)$/.exec(module) ?? [];
-    const ran = functions.filter(
+    const hasRun = functions.some(
       ({ functionName, ranges: [range] }) =>
         range.count > 0 && (functionName !== "" || range.startOffset > 0),
     );
-    const names = new Set(ran.map(({ functionName }) => functionName));
-    if (path !== undefined && names.size > 0) found[path] = [...names];
-  }
-  return found;
+    return path !== undefined && hasRun ? [path] : [];
+  });
 }
 
 /** Until nothing of the SDK has run for a while. */
 async function untilQuiet() {
   for (let quiet = 0; quiet < 4; ) {
     await new Promise((resolve) => setTimeout(resolve, 100));
-    quiet = Object.keys(await takeFunctions()).length === 0 ? quiet + 1 : 0;
+    quiet = (await takeFiles()).length === 0 ? quiet + 1 : 0;
   }
 }
 
 const me = await Waypost.open({ url, keys: memoryKeys(), store: memoryStore() });
 await (await me.send(friend, "first")).delivered;
-await untilQuiet();
-await (await me.send(friend, "second")).delivered;
-console.log(JSON.stringify(await takeFunctions()));
+const ran = [];
+for (const text of ["second", "third", "fourth"]) {
+  await untilQuiet();
+  await (await me.send(friend, text)).delivered;
+  ran.push(await takeFiles());
+}
+console.log(JSON.stringify(ran));
 await me.close();
 process.exit(0);

@@ -16,7 +16,6 @@ if (node === null) console.log("SKIPPED: the way of a message, for want of test/
 /** May only become fewer. */
 const way = [
   "base/failure.ts",
-  "base/kept.ts",
   "base/shapes.ts",
   "base/turns.ts",
   "keys/crypto.ts",
@@ -32,22 +31,18 @@ const way = [
   "net/directory.ts",
   "net/http.ts",
   "session.ts",
-  "store/chosen.ts",
   "store/copies.ts",
   "store/driver.ts",
   "store/evidence.ts",
   "store/files.ts",
   "store/kept-passes.ts",
   "store/keys.ts",
-  "store/lane-ends.ts",
   "store/lane.ts",
   "store/lasting.ts",
-  "store/lives.ts",
   "store/outbox.ts",
   "store/own-store.ts",
   "store/passes.ts",
   "store/places.ts",
-  "store/profiles.ts",
   "store/rows.ts",
   "store/sending.ts",
   "store/table.ts",
@@ -66,9 +61,11 @@ test.if(node !== null)(
     const program = join(import.meta.dir, "send-way.mjs");
     const flags = ["--experimental-transform-types", "--no-warnings"];
     const words = [...(node ?? []), ...flags, program, root, people.at.url, friend.did];
-    const ran: Record<string, string[]> = JSON.parse(await command(words, root));
-    const files = Object.keys(ran).sort();
-    expect(files).toEqual(way);
+    const ran: string[][] = JSON.parse(await command(words, root));
+    // What a timer runs meanwhile, it runs once.
+    const [first = [], ...others] = ran;
+    const files = first.filter((path) => others.every((one) => one.includes(path)));
+    expect(files.sort()).toEqual(way);
   },
   60_000,
 );

@@ -70,10 +70,12 @@ export function createTrust(
   const known = (did: Did) => proven.get(did)?.hash ?? "";
   const homeOf = async (did: Did) => {
     if (!isSelfCertifying(did)) return null;
-    const [shown] = homesOf(proven.get(did)?.state.document ?? null);
-    return (
-      shown ?? namedHomes.get(did) ?? parseHome((await loadRemembered(memoryOf(), did))?.home ?? "")
-    );
+    const held = proven.get(did);
+    const [shown] = homesOf(held?.state.document ?? null);
+    const home = shown ?? namedHomes.get(did) ?? null;
+    // What is remembered is of no later document.
+    if (home !== null || held !== undefined) return home;
+    return parseHome((await loadRemembered(memoryOf(), did))?.home ?? "");
   };
   const examine = async (did: Did, bytes: Uint8Array | null, tries = 2): Promise<KeyState> => {
     const found = bytes ?? (await readProof(did, known(did), await homeOf(did)));
