@@ -25,7 +25,9 @@ const blocksFreedPerCommit = 512;
 type Need = { rows: number; bytes: number };
 
 /** Bodies are written into it one after the other. */
-type NewBlock = { readonly bytes: Uint8Array; used: number };
+type NewBlock = { readonly view: DataView<ArrayBuffer>; used: number };
+/** Blocks of usual size whose memory is kept for later commits: 2 MiB. */
+const spareMax = 256;
 
 export class Bodies {
   private readonly needed = new Map<number, Need>();
@@ -35,6 +37,8 @@ export class Bodies {
   private readonly unneeded = new Set<number>();
   /** Those of the commit that is being decided. */
   private blocks: NewBlock[] = [];
+  /** The memory of earlier commits, which are on disk when the next one is decided. */
+  private readonly spare: NewBlock[] = [];
   /** The number of its first block. */
   private next = 1;
 
@@ -75,8 +79,7 @@ export class Bodies {
     const block = this.blockFor(bytes);
     rows.block[slot] = this.next + this.blocks.length - 1;
     rows.offset[slot] = block.used;
-    const place = block.bytes.subarray(block.used, block.used + bytes);
-    writeBody(place, { words: rows.words(slot), preview, envelope });
+    writeBody(block.view, block.used, { words: rows.words(slot), preview, envelope });
     block.used += bytes;
     this.need(slot);
   }
@@ -84,8 +87,8 @@ export class Bodies {
   /** The last block of the commit when it has room for so many bytes, or a new one. */
   private blockFor(bytes: number): NewBlock {
     const last = this.blocks.at(-1);
-    if (last !== undefined && last.used + bytes <= last.bytes.length) return last;
-    const block = { bytes: new Uint8Array(Math.max(bytes, blockBytesAim)), used: 0 };
+    if (last !== undefined && last.used + bytes <= last.view.byteLength) return last;
+    const block = (bytes <= blockBytesAim ? this.spare.pop() : undefined) ?? newBlock(bytes);
     this.blocks.push(block);
     return block;
   }
@@ -178,8 +181,12 @@ export class Bodies {
 
   /** Writes the blocks of the commit, after all its decisions. */
   finish(batch: CommitBatch): void {
-    for (const { bytes, used } of this.blocks)
-      batch.put("blocks", orderedKey(this.next++), bytes.subarray(0, used));
+    for (const block of this.blocks) {
+      const { view, used } = block;
+      batch.put("blocks", orderedKey(this.next++), new Uint8Array(view.buffer, 0, used));
+      block.used = 0;
+      if (view.byteLength === blockBytesAim && this.spare.length < spareMax) this.spare.push(block);
+    }
     this.blocks = [];
   }
 
@@ -208,6 +215,10 @@ export class Bodies {
       return null;
     });
   }
+}
+
+function newBlock(bytes: number): NewBlock {
+  return { view: new DataView(new ArrayBuffer(Math.max(bytes, blockBytesAim))), used: 0 };
 }
 
 const noBytes = new Uint8Array(0);

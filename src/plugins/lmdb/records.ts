@@ -69,18 +69,25 @@ type StoredBody = {
 };
 
 /**
- * Writes a body where it lies in its block, into as many bytes as it takes: checksum 8, version 1, zero 1, preview length
- * 2, envelope length 4, id 16, preview, envelope.
+ * Writes a body at an offset of its block: checksum 8, version 1, zero 1, preview length 2, envelope length 4, id 16,
+ * preview, envelope.
  */
-export function writeBody(bytes: Uint8Array, { words, preview, envelope }: StoredBody): void {
-  const view = dataViewOf(bytes);
-  view.setUint8(checksumBytes, recordVersion);
-  view.setUint16(checksumBytes + 2, preview.length);
-  view.setUint32(checksumBytes + 4, envelope.length);
-  for (let n = 0; n < 4; n++) view.setUint32(checksumBytes + 8 + 4 * n, words[n]!);
-  bytes.set(preview, headerBytes);
-  bytes.set(envelope, headerBytes + preview.length);
-  view.setBigUint64(0, Bun.hash.xxHash3(bytes.subarray(checksumBytes)));
+export function writeBody(
+  block: DataView<ArrayBuffer>,
+  offset: number,
+  { words, preview, envelope }: StoredBody,
+): void {
+  const at = offset + checksumBytes;
+  block.setUint8(at, recordVersion);
+  block.setUint8(at + 1, 0);
+  block.setUint16(at + 2, preview.length);
+  block.setUint32(at + 4, envelope.length);
+  for (let n = 0; n < 4; n++) block.setUint32(at + 8 + 4 * n, words[n]!);
+  const size = bodyBytes(preview.length, envelope.length) - checksumBytes;
+  const bytes = new Uint8Array(block.buffer, at, size);
+  bytes.set(preview, headerBytes - checksumBytes);
+  bytes.set(envelope, headerBytes - checksumBytes + preview.length);
+  block.setBigUint64(offset, Bun.hash.xxHash3(bytes));
 }
 
 /** A body as it is found in its block, where it takes so many bytes. */
