@@ -20,11 +20,14 @@ const waitingBytesMax = 64 * 1024 ** 2;
 type BatchedOperation<Given> = {
   readonly given: Given;
   readonly bytes: number;
-  /** At most `perKeyMax` operations of one key go in one batch. */
-  readonly key: string;
+  /** At most `perKeyMax` operations of one key go in one batch; without a key, any number. */
+  readonly key?: string;
 };
 
-type WaitingOperation<Given, Answer> = BatchedOperation<Given> & {
+type WaitingOperation<Given, Answer> = {
+  readonly given: Given;
+  readonly bytes: number;
+  readonly key: string | undefined;
   readonly resolve: (answer: Answer) => void;
   readonly reject: (error: unknown) => void;
 };
@@ -46,16 +49,13 @@ export class Batcher<Given, Answer> {
     return this.running === 0 && this.waiting.length === 0;
   }
 
-  add(operation: BatchedOperation<Given>): Promise<Answer> {
-    if (
-      this.waiting.length >= waitingMax ||
-      this.waitingBytes + operation.bytes > waitingBytesMax
-    ) {
+  add({ given, bytes, key }: BatchedOperation<Given>): Promise<Answer> {
+    if (this.waiting.length >= waitingMax || this.waitingBytes + bytes > waitingBytesMax) {
       return Promise.reject(new StoreError("unavailable", "too many operations are waiting"));
     }
     const { promise, resolve, reject } = Promise.withResolvers<Answer>();
-    this.waiting.push({ ...operation, resolve, reject });
-    this.waitingBytes += operation.bytes;
+    this.waiting.push({ given, bytes, key, resolve, reject });
+    this.waitingBytes += bytes;
     this.schedule();
     return promise;
   }
@@ -77,16 +77,19 @@ export class Batcher<Given, Answer> {
     const left: WaitingOperation<Given, Answer>[] = [];
     const perKey = new Map<string, number>();
     let bytes = 0;
-    for (const [at, one] of this.waiting.entries()) {
+    for (let at = 0; at < this.waiting.length; at++) {
+      const one = this.waiting[at]!;
       if (batch.length >= operationsMax || (batch.length > 0 && bytes + one.bytes > bytesMax)) {
         left.push(...this.waiting.slice(at));
         break;
       }
-      const count = perKey.get(one.key) ?? 0;
-      perKey.set(one.key, count + 1);
-      if (count >= this.perKeyMax) {
-        left.push(one);
-        continue;
+      if (one.key !== undefined) {
+        const count = perKey.get(one.key) ?? 0;
+        perKey.set(one.key, count + 1);
+        if (count >= this.perKeyMax) {
+          left.push(one);
+          continue;
+        }
       }
       bytes += one.bytes;
       batch.push(one);
@@ -100,7 +103,7 @@ export class Batcher<Given, Answer> {
     this.running++;
     try {
       const answers = await this.run(batch.map(({ given }) => given));
-      for (const [i, { resolve }] of batch.entries()) resolve(answers[i]!);
+      for (let i = 0; i < batch.length; i++) batch[i]!.resolve(answers[i]!);
     } catch (error) {
       for (const { reject } of batch) reject(error);
     } finally {

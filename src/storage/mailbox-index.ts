@@ -33,6 +33,7 @@ import {
   RowTable,
   released,
   retained,
+  setWords,
   wordsOf,
 } from "./mailbox-rows.ts";
 import {
@@ -224,7 +225,7 @@ export class MailboxIndex {
     const { rows, texts } = this;
     const { chunk, headerPreview } = entry;
     const slot = rows.add(texts.add(entry.recipient, known), words);
-    rows.digest.set(wordsOf(entry.digest), 4 * slot);
+    setWords(rows.digest, slot, wordsOf(entry.digest));
     rows.status[slot] = held;
     rows.arrival[slot] = this.lastArrival;
     rows.behavior[slot] = behaviors.indexOf(entry.onExpiry);

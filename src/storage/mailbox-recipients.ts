@@ -151,8 +151,7 @@ export class RecipientIndex {
   usage(recipient: number | undefined, label: string | null): MailboxStats {
     const found = recipient === undefined ? undefined : this.recipients[recipient];
     if (found === undefined) return nothingHeld;
-    if (label !== null) return this.detailsOf(found).labels.get(label) ?? nothingHeld;
-    return { entries: found.entries, bytes: found.bytes };
+    return label === null ? found : (this.detailsOf(found).labels.get(label) ?? nothingHeld);
   }
 
   /**

@@ -161,7 +161,7 @@ export class RowTable {
     const slot = this.freeSlots.pop() ?? this.fresh;
     this.reserve(slot + 1);
     this.recipient[slot] = recipient;
-    this.id.set(words, slot * 4);
+    setWords(this.id, slot, words);
     if (++this.used > this.buckets.length * loadMax) this.rehash();
     const bucket = this.bucketAt(slot);
     this.chain[slot] = this.buckets[bucket]!;
@@ -324,8 +324,13 @@ export function idWords(id: Uuid): IdWords {
 
 /** Sixteen bytes likewise. */
 export function wordsOf(bytes: Uint8Array): IdWords {
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  return [view.getUint32(0), view.getUint32(4), view.getUint32(8), view.getUint32(12)];
+  idBytes.set(bytes);
+  return [idView.getUint32(0), idView.getUint32(4), idView.getUint32(8), idView.getUint32(12)];
+}
+
+/** Cheaper than to hand the array over to `set`. */
+export function setWords(to: Uint32Array, slot: number, words: IdWords): void {
+  for (let n = 0; n < 4; n++) to[4 * slot + n] = words[n]!;
 }
 
 /** The 16 bytes of an id. */

@@ -24,8 +24,7 @@ export function checkEntry(entry: MailboxEntry, { places }: MailboxQuota): void 
     throw new RangeError("a header preview has at most 4,096 bytes");
   if (digest.length !== digestBytes) throw new RangeError("a digest has 16 bytes");
   if (places.length > placesMax) throw new RangeError("an entry has at most two places");
-  checkLabels(entry.labels);
-  for (const place of places) checkLabels(labelsAt(entry.labels, place));
+  checkLabels(entry.labels, places);
   if (chunk === null) return;
   const { sequence, total } = chunk;
   const isChunk =
@@ -38,10 +37,14 @@ function isTime(ms: number): boolean {
   return Number.isSafeInteger(ms) && ms >= 0;
 }
 
-function checkLabels(labels: readonly string[]): void {
+function checkLabels(labels: readonly string[], places: readonly MailboxPlace[]): void {
   const isLabel = (label: string, i: number) =>
     labelForm.test(label) && labels.indexOf(label) === i;
-  if (labels.length > labelsMax || !labels.every(isLabel)) {
+  const isPlace = (place: MailboxPlace) =>
+    labelForm.test(place.own.label) &&
+    labelForm.test(place.pool) &&
+    labelsAt(labels, place).length <= labelsMax;
+  if (labels.length > labelsMax || !labels.every(isLabel) || !places.every(isPlace)) {
     throw new RangeError(
       "an entry has at most 4 different labels of 1 to 48 characters A-Za-z0-9_:-",
     );
@@ -84,10 +87,9 @@ export type QuotaSums = {
 };
 
 /** The labels of an entry that takes a place. */
-function labelsAt(labels: readonly string[], { own, pool }: MailboxPlace): string[] {
-  const all = [...labels];
-  for (const label of [own.label, pool]) if (!all.includes(label)) all.push(label);
-  return all;
+function labelsAt(labels: readonly string[], { own, pool }: MailboxPlace): readonly string[] {
+  const some = labels.includes(own.label) ? labels : [...labels, own.label];
+  return some.includes(pool) ? some : [...some, pool];
 }
 
 /** The labels with which the quota admits one more entry, or the limit that it would exceed. */

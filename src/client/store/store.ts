@@ -30,6 +30,7 @@ import type { OwnStore } from "./own-store.ts";
 import { type Profile, profileOf, profileWith, putProfile } from "./profiles.ts";
 import { revisedTextMax, revisionType } from "./revisions.ts";
 import {
+  aroundMessage,
   type ConversationRow,
   forgetBody,
   type MessageRow,
@@ -40,11 +41,12 @@ import {
   putPerson,
   putRemoval,
   removeMessage,
+  type StoredMessage,
   stateChange,
+  storedMessage,
   unverified,
 } from "./rows.ts";
 import type { Sending } from "./sending.ts";
-import { aroundMessage, type StoredMessage, storedMessage } from "./shown.ts";
 import type { Batch, Table } from "./table.ts";
 
 export type Conversation = {

@@ -80,11 +80,16 @@ export class CommitBatch {
   }
 }
 
-/** Called when the commit begins; returns a callback for after the sync. */
+/** Decided when the commit begins. */
 type WriteOperation = {
   readonly size: WriteSize;
-  readonly decide: (batch: CommitBatch) => () => unknown;
+  readonly decide: (batch: CommitBatch) => unknown;
 };
+
+/** In the place of an answer: why there is none. */
+class Refusal {
+  constructor(readonly cause: unknown) {}
+}
 
 export async function openEnvironment(options: EnvironmentOptions): Promise<Environment> {
   const { path } = options;
@@ -135,7 +140,7 @@ export class Environment {
   private readonly databases: Tables;
   private readonly readerCheck: ReturnType<typeof setInterval>;
   private readonly endReleases: () => void;
-  private readonly operations = new Batcher<WriteOperation, () => unknown>(
+  private readonly operations = new Batcher<WriteOperation, unknown>(
     (given) => this.commit(given),
     Infinity,
     {
@@ -233,20 +238,9 @@ export class Environment {
    */
   async join<T>(size: WriteSize, decide: (batch: CommitBatch) => T): Promise<T> {
     this.checkOpen();
-    const decided = (batch: CommitBatch): (() => T) => {
-      try {
-        const answer = decide(batch);
-        return () => answer;
-      } catch (cause) {
-        return () => thrown(cause);
-      }
-    };
-    const answer = await this.operations.add({
-      given: { size, decide: decided },
-      bytes: size.bytes,
-      key: "",
-    });
-    return answer() as T;
+    const answer = await this.operations.add({ given: { size, decide }, bytes: size.bytes });
+    if (answer instanceof Refusal) throw answer.cause;
+    return answer as T;
   }
 
   /** Each commit writes with it what its operations have decided together. */
@@ -254,14 +248,14 @@ export class Environment {
     this.parts.push(finish);
   }
 
-  private async commit(operations: readonly WriteOperation[]): Promise<(() => unknown)[]> {
+  private async commit(operations: readonly WriteOperation[]): Promise<unknown[]> {
     this.checkFailure();
     this.isCommitting = true;
     try {
       const refusals = this.refusals(operations);
       const batch = new CommitBatch();
       const answers = operations.map(
-        ({ size, decide }) => refusals.get(size.kind) ?? decide(batch),
+        (operation) => refusals.get(operation.size.kind) ?? answerOf(operation, batch),
       );
       for (const finish of this.parts) finish(batch);
       if (batch.writes.length > 0) await this.write(batch.writes);
@@ -276,19 +270,19 @@ export class Environment {
   }
 
   /** The kinds of operations for which there is no room. */
-  private refusals(operations: readonly WriteOperation[]): Map<WriteKind, () => never> {
+  private refusals(operations: readonly WriteOperation[]): Map<WriteKind, Refusal> {
     const sizes = new Map<WriteKind, number>();
     for (const { size } of operations) {
       const [perCommit, each] = size.kind === "store" ? [commitBytes, bytesPerStore] : [0, 0];
       sizes.set(size.kind, (sizes.get(size.kind) ?? perCommit) + each + size.bytes);
     }
-    const refusals = new Map<WriteKind, () => never>();
+    const refusals = new Map<WriteKind, Refusal>();
     for (const [kind, bytes] of sizes) {
       try {
         this.held.data.checkPlace();
         this.space.checkRoom({ kind, bytes });
       } catch (error) {
-        refusals.set(kind, () => thrown(error));
+        refusals.set(kind, new Refusal(error));
       }
     }
     return refusals;
@@ -389,8 +383,12 @@ export class Environment {
   }
 }
 
-function thrown(error: unknown): never {
-  throw error;
+function answerOf({ decide }: WriteOperation, batch: CommitBatch): unknown {
+  try {
+    return decide(batch);
+  } catch (cause) {
+    return new Refusal(cause);
+  }
 }
 
 /**

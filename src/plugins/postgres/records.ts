@@ -113,9 +113,7 @@ export class PostgresTable implements SharedTable {
     const keys = new Set<string>();
     for (let run = 0; run < runsMax; run++) {
       const found =
-        keys.size === 0
-          ? null
-          : await this.reads.add({ given: [...keys], bytes: 64 * keys.size, key: "" });
+        keys.size === 0 ? null : await this.reads.add({ given: [...keys], bytes: 64 * keys.size });
       const values = [...keys].map((key) => [key, found?.get(key) ?? null] as const);
       const fetched = new Fetched(new Map(values));
       const outcome = tryWork(() => work(fetched));
@@ -161,7 +159,7 @@ export class PostgresTable implements SharedTable {
   }
 
   async commit<T>(change: (view: TableChange) => T): Promise<T> {
-    return resultOf(await this.commits.add({ given: change, bytes: 1_024, key: "" })) as T;
+    return resultOf(await this.commits.add({ given: change, bytes: 1_024 })) as T;
   }
 
   /** A change sees the writes of those before it; one that throws leaves nothing. */
