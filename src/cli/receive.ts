@@ -15,7 +15,7 @@ import {
   type PendingMessage,
   type Unreachable,
 } from "../client/net/caches.ts";
-import type { StoredMessage } from "../client/store/rows.ts";
+import type { StoredMessage } from "../client/store/shown.ts";
 import { cachesOf } from "../client/trust/caches.ts";
 import type { Waypost } from "../client/waypost.ts";
 import {

@@ -6,8 +6,7 @@
 
 import { hourMs, secondMs } from "../core/codec/time.ts";
 import { deferred } from "../core/std/deferred.ts";
-import { attempt, backoffMs, ClientError, localError, pause } from "./base/failure.ts";
-import { Wakeup } from "./base/wakeup.ts";
+import { attempt, backoffMs, ClientError, localError, pause, Wakeup } from "./base/failure.ts";
 import { type DeviceLink, Devices } from "./devices/devices.ts";
 import { historyMissing } from "./devices/facts.ts";
 import type { Content } from "./mail/content.ts";
@@ -29,8 +28,8 @@ import { OwnStore } from "./store/own-store.ts";
 import { Passes } from "./store/passes.ts";
 import { type PollResult, Receiver } from "./store/receiver.ts";
 import { type ReportOptions, reportOf } from "./store/reporting.ts";
-import type { StoredMessage } from "./store/rows.ts";
 import { Sending } from "./store/sending.ts";
+import type { StoredMessage } from "./store/shown.ts";
 import { LocalStore, removeOldestFile } from "./store/store.ts";
 import { Table } from "./store/table.ts";
 import { joinTabs } from "./store/tabs.ts";

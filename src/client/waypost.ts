@@ -40,7 +40,7 @@ import type { Groups } from "./store/groups.ts";
 import { Passing } from "./store/passing.ts";
 import type { PollResult, Receiver } from "./store/receiver.ts";
 import type { ReportOptions } from "./store/reporting.ts";
-import type { StoredMessage } from "./store/rows.ts";
+import type { StoredMessage } from "./store/shown.ts";
 import type { LocalStore } from "./store/store.ts";
 import type { UnkeptLoops } from "./store/unkept.ts";
 import { type Client, connect } from "./trust/client.ts";

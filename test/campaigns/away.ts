@@ -8,7 +8,7 @@
 import { parseArgs } from "node:util";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
-import type { StoredMessage } from "../../src/client/store/rows.ts";
+import type { StoredMessage } from "../../src/client/store/shown.ts";
 import { cachesOf } from "../../src/client/trust/caches.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { hourMs, minuteMs } from "../../src/core/codec/time.ts";

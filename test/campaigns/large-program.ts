@@ -6,7 +6,7 @@ import { createWriteStream } from "node:fs";
 import { fileKeys } from "../../src/cli/files/files.ts";
 import { fileSource } from "../../src/cli/files/source.ts";
 import { fileStore } from "../../src/cli/files/store.ts";
-import type { StoredMessage } from "../../src/client/store/rows.ts";
+import type { StoredMessage } from "../../src/client/store/shown.ts";
 import { cachesOf } from "../../src/client/trust/caches.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 

@@ -7,7 +7,7 @@ import type { ClientError } from "../../src/client/base/failure.ts";
 import type { WaypostOptions } from "../../src/client/identity/opening.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
-import type { StoredMessage } from "../../src/client/store/rows.ts";
+import type { StoredMessage } from "../../src/client/store/shown.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { waiting, waitingCount } from "../support/people.ts";

@@ -6,7 +6,7 @@ import { describe, expect, test } from "bun:test";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import type { WaypostEvent } from "../../src/client/mail/message.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
-import type { StoredMessage } from "../../src/client/store/rows.ts";
+import type { StoredMessage } from "../../src/client/store/shown.ts";
 import type { Waypost } from "../../src/client/waypost.ts";
 import { peopleAtNodes, untilWaiting, waitingCount } from "../support/people.ts";
 

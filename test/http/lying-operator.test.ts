@@ -8,7 +8,7 @@ import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { reportType } from "../../src/client/mail/content.ts";
 import { about } from "../../src/client/net/about.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
-import type { StoredMessage } from "../../src/client/store/rows.ts";
+import type { StoredMessage } from "../../src/client/store/shown.ts";
 import { senderOf } from "../../src/client/trust/client.ts";
 import { noticeIn } from "../../src/client/trust/notice.ts";
 import { Waypost } from "../../src/client/waypost.ts";

@@ -8,7 +8,7 @@ import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
 import { x25519 } from "@noble/curves/ed25519.js";
 import { sha256 } from "@noble/hashes/sha2.js";
 import { sha3_256 } from "@noble/hashes/sha3.js";
-import { hpkeKeys } from "../../src/client/keys/hpke-keys.ts";
+import { hpkeKeys } from "../../src/client/keys/hpke.ts";
 import { decapsulate, expandSeed, type XwingSecret } from "../../src/client/keys/xwing.ts";
 import { buildEnvelope, type SendPlan } from "../../src/client/mail/send.ts";
 import { openPayload } from "../../src/client/mail/unseal.ts";

@@ -7,7 +7,7 @@ import { describe, expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { ClientError } from "../../src/client/base/failure.ts";
 import { ed25519PublicKey, verifySignature } from "../../src/client/keys/crypto.ts";
-import { hpkeKeys } from "../../src/client/keys/hpke-keys.ts";
+import { hpkeKeys } from "../../src/client/keys/hpke.ts";
 import { encapsulate, expandSeed } from "../../src/client/keys/xwing.ts";
 import type { SealBinding } from "../../src/client/mail/seal.ts";
 import { sealHybrid } from "../../src/client/mail/seal-hybrid.ts";

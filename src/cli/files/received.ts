@@ -7,7 +7,7 @@ import { mkdir, open, readdir, stat } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { sha256 } from "#sha256";
 import { ifThere, removeIfThere } from "../../app/files.ts";
-import type { StoredMessage } from "../../client/store/rows.ts";
+import type { StoredMessage } from "../../client/store/shown.ts";
 import type { Waypost } from "../../client/waypost.ts";
 import { encodeHex, utf8 } from "../../core/codec/bytes.ts";
 import { placeFile, safeFileName } from "./files.ts";

@@ -1,5 +1,5 @@
 /**
- * One kind of error for every failure of the SDK, and what may be tried again, when.
+ * One kind of error for every failure of the SDK, what may be tried again, when, and how a loop waits for that.
  * Source: interface "Errors", rules section 3.
  */
 
@@ -91,6 +91,28 @@ export function pause(ms: number, signal: AbortSignal): Promise<void> {
 
 const backoffMsMin = 500;
 const backoffMsMax = 30_000;
+
+/** Wakes a waiting loop. It calls `begin` before it reads, and `next` when nothing is left: what came since ends that wait. */
+export class Wakeup {
+  #isWoken = false;
+  #abortWait: () => void = () => undefined;
+
+  begin(): void {
+    this.#isWoken = false;
+  }
+
+  wake(): void {
+    this.#isWoken = true;
+    this.#abortWait();
+  }
+
+  async next(timeoutMs: number, signal: AbortSignal): Promise<void> {
+    if (this.#isWoken) return;
+    const woken = new AbortController();
+    this.#abortWait = () => woken.abort();
+    await pause(timeoutMs, AbortSignal.any([woken.signal, signal]));
+  }
+}
 
 /** A random part of a time that doubles with each failure, so that clients of one node don't come back together. */
 export function backoffMs(failures: number): number {

@@ -7,7 +7,7 @@ import { Mutex } from "../../core/std/order.ts";
 /** Two frames of a page are 33 ms. */
 const workMsMax = 20;
 
-export class Turns {
+class Turns {
   readonly #one = new Mutex();
   /** When other work last had its turn. */
   #sinceMs = Number.NEGATIVE_INFINITY;
@@ -24,3 +24,6 @@ export class Turns {
     });
   }
 }
+
+/** Of the whole page: copies for a group are sealed, and what has come is opened, at once. */
+export const pageTurns = new Turns();

@@ -3,23 +3,81 @@
  * curves where the runtime has both and signs as RFC 8032 says; elsewhere JavaScript does (`curves-fallback.ts`, about
  * 19 KB of gzip, loaded only then). The acceptance rule for signatures is decided here, not by the runtime: it is the
  * rule of every node, which a test shows over the edge vectors.
- * Source: rules section 8, RFC 8032, RFC 8410, RFC 5869, "Secure Curves in the Web Cryptography API".
+ * Source: rules section 8, RFC 8032, RFC 8410 (PKCS #8), RFC 5869, "Secure Curves in the Web Cryptography API".
  */
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
 import { hkdf as hkdfOf } from "@noble/hashes/hkdf.js";
 import { sha256 } from "@noble/hashes/sha2.js";
 import {
   concatBytes,
+  decodeBase64Url,
   decodeHex,
   encodeHex,
   equalBytes,
   publicKeyBytes,
   signatureBytes,
 } from "../../core/codec/bytes.ts";
-import { type Curves, webCurves } from "./web-curves.ts";
 
 /** Who signs: `root` or the id of a method, and the seed of its key. */
 export type Signer = { readonly keyId: string; readonly seed: Uint8Array };
+
+type Curve = "Ed25519" | "X25519";
+
+/** DER of a private key in PKCS #8, up to the 32 secret bytes. Some runtimes import no raw private keys. */
+const pkcs8Prefixes: Readonly<Record<Curve, string>> = {
+  Ed25519: "302e020100300506032b657004220420",
+  X25519: "302e020100300506032b656e04220420",
+};
+
+function importSecret(curve: Curve, secret: Uint8Array): Promise<CryptoKey> {
+  const prefix = decodeHex(pkcs8Prefixes[curve]) as Uint8Array;
+  const der = concatBytes(prefix, secret) as Uint8Array<ArrayBuffer>;
+  const usage = curve === "Ed25519" ? "sign" : "deriveBits";
+  return crypto.subtle.importKey("pkcs8", der, curve, true, [usage]);
+}
+
+function importPublic(curve: Curve, key: Uint8Array): Promise<CryptoKey> {
+  const usages: KeyUsage[] = curve === "Ed25519" ? ["verify"] : [];
+  return crypto.subtle.importKey("raw", key.slice(), curve, true, usages);
+}
+
+/** Over keys as their 32 bytes. Rejects where the runtime lacks the curves, and on pages without a secure origin. */
+const webCurves = {
+  /** Of an Ed25519 seed. */
+  publicKey: async (seed: Uint8Array): Promise<Uint8Array> => {
+    const { x = "" } = await crypto.subtle.exportKey("jwk", await importSecret("Ed25519", seed));
+    return decodeBase64Url(x) ?? new Uint8Array(0);
+  },
+  sign: async (message: Uint8Array, seed: Uint8Array): Promise<Uint8Array> => {
+    // The caller may change the message while the key is imported.
+    const bytes = message.slice();
+    const key = await importSecret("Ed25519", seed);
+    return new Uint8Array(await crypto.subtle.sign("Ed25519", key, bytes));
+  },
+  /** For a signature and a key of the right lengths; `false` for bytes that are not a point of the curve. */
+  verify: async (
+    signature: Uint8Array,
+    message: Uint8Array,
+    publicKey: Uint8Array,
+  ): Promise<boolean> => {
+    const [signed, bytes] = [signature.slice(), message.slice()];
+    try {
+      const key = await importPublic("Ed25519", publicKey);
+      return await crypto.subtle.verify("Ed25519", key, signed, bytes);
+    } catch {
+      return false;
+    }
+  },
+  /** The shared secret of X25519. Throws for a public key of small order. */
+  agree: async (secret: Uint8Array, publicKey: Uint8Array): Promise<Uint8Array> => {
+    const other = await importPublic("X25519", publicKey);
+    const own = await importSecret("X25519", secret);
+    const algorithm = { name: "X25519", public: other };
+    return new Uint8Array(await crypto.subtle.deriveBits(algorithm, own, 256));
+  },
+};
+
+export type Curves = typeof webCurves;
 
 let chosen: Promise<Curves> | null = null;
 

@@ -4,7 +4,7 @@
  */
 import { ed25519, x25519 } from "@noble/curves/ed25519.js";
 import { verifyEd25519 } from "#crypto";
-import type { Curves } from "./web-curves.ts";
+import type { Curves } from "./crypto.ts";
 
 export const curvesInJavaScript: Curves = {
   publicKey: async (seed) => ed25519.getPublicKey(seed),

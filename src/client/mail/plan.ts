@@ -165,7 +165,12 @@ async function readResolution(
   const isPlain = kept === null && !mayHaveBundle(answer, state);
   const bundled = isPlain
     ? null
-    : await (await import("./hybrid.ts")).hybrid.bundleKey(client, { to, state, answer, kept });
+    : await (await import("./seal-hybrid.ts")).hybrid.bundleKey(client, {
+        to,
+        state,
+        answer,
+        kept,
+      });
   const known = () => (state === null ? toldKey(answer) : recipientKey(state.document));
   return {
     recipient: bundled ?? known(),

@@ -311,8 +311,8 @@ async function openSealed(
   if (!isRecord(payload) || payload["profile"] === sealProfile)
     return { ...(await openWithCipher(payload, binding, secretsOf)), inner: null };
   const opening = { binding, seedsOf: secretsOf, reader: recordReader };
-  const { openInTurn } = await import("./open-hybrid.ts");
-  return openInTurn(envelope, opening);
+  const { openHybrid } = await import("./unseal-hybrid.ts");
+  return openHybrid(envelope, opening);
 }
 
 /** Clocks that differ by less agree. */

@@ -1,6 +1,7 @@
 /**
  * Sealing of the second version: the record, padded, under HPKE with X-Wing, bound to the recipient's key and to every member
- * of the envelope. What is recorded today stays closed when X25519 falls. Loaded with the first recipient who has a bundle.
+ * of the envelope. What is recorded today stays closed when X25519 falls. Loaded with the first recipient who has a bundle, as
+ * one part: of several, what they share with a page that says hello would be cut into more files.
  * Source: docs/protocol.md "Sealing, second version".
  */
 import { sha256 } from "#sha256";
@@ -15,8 +16,10 @@ import {
   sealedProfile,
 } from "../../core/message/sealed.ts";
 import { localError } from "../base/failure.ts";
+import { pageTurns } from "../base/turns.ts";
 import { signEd25519 } from "../keys/crypto.ts";
 import { hpkeSeal, tagBytes } from "../keys/hpke.ts";
+import { bundleKey } from "../trust/bundles.ts";
 import {
   encodeCborRecord,
   type FileFacts,
@@ -24,6 +27,7 @@ import {
   recordOf,
   type SealBinding,
 } from "./seal.ts";
+import type { SendPlan } from "./send.ts";
 
 /** Who signs inside, and the SHA-256 of the proof of their keys. */
 type InnerSigner = {
@@ -35,7 +39,7 @@ type InnerSigner = {
 
 type HybridPayload = Record<"profile" | "key_id" | "enc_b64" | "ciphertext_b64", string>;
 
-export type HybridInput = {
+type HybridInput = {
   readonly binding: SealBinding;
   readonly file: FileFacts;
   readonly data: Uint8Array;
@@ -84,3 +88,23 @@ async function signedRecord(
   const text = encodeSealedSenderText({ from: did, keyId }, place, recordSha256);
   return { ...named, signature: await signEd25519(text, seed) };
 }
+
+/** Bytes for a purpose, out of the seed of a plan. */
+type Derive = (plan: SendPlan, purpose: string, length: number) => Uint8Array;
+
+/** One chunk of a plan: the same one is sealed to the same bytes. A full chunk is not padded. */
+function sealPart(
+  plan: SendPlan,
+  part: Pick<HybridInput, "binding" | "file" | "data" | "outer">,
+  derive: Derive,
+): Promise<HybridPayload> {
+  const { binding, data } = part;
+  const { recipient, chunkBytes, sealedBytesMax } = plan;
+  const isFull = binding.chunk !== null && data.length === chunkBytes;
+  const key = encodeHex(sha256(recipient.publicKey));
+  const randomness = derive(plan, `kem:${binding.chunk?.sequence ?? 0}:${key}`, 64);
+  const payloadBytesMax = isFull ? 0 : (sealedBytesMax ?? Number.POSITIVE_INFINITY);
+  return pageTurns.run(() => sealHybrid({ ...part, recipient, randomness, payloadBytesMax }));
+}
+
+export const hybrid = { sealPart, bundleKey } as const;

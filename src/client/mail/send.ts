@@ -150,7 +150,7 @@ async function sealPart(
     };
     return sealPayload({ binding, file, data, recipient, entropy });
   }
-  const { hybrid } = await import("./hybrid.ts");
+  const { hybrid } = await import("./seal-hybrid.ts");
   return hybrid.sealPart(plan, { binding, file, data, outer }, derive);
 }
 

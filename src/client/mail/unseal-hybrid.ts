@@ -16,6 +16,7 @@ import {
 } from "../../core/message/sealed.ts";
 import { localError } from "../base/failure.ts";
 import { isRecord, optional, parseValue, strictObject, text } from "../base/shapes.ts";
+import { pageTurns } from "../base/turns.ts";
 import { hpkeOpen, tagBytes } from "../keys/hpke.ts";
 import { encapsulatedBytes, expandSeed } from "../keys/xwing.ts";
 import { bytesShape, recordMembers, sha256Shape } from "../net/answers.ts";
@@ -65,10 +66,13 @@ export type HybridOpened = Opened & {
 };
 
 /**
- * The opened payload of an envelope. Throws a `local` ClientError: `unknown_profile`, `unknown_key`, `not_authentic` or
- * `record_unreadable`.
+ * The opened payload of an envelope, in the turn of what else holds a page up. Throws a `local` ClientError:
+ * `unknown_profile`, `unknown_key`, `not_authentic` or `record_unreadable`.
  */
-export async function openHybrid(
+export const openHybrid = (envelope: EnvelopeJson, opening: Opening): Promise<HybridOpened> =>
+  pageTurns.run(() => openEnvelope(envelope, opening));
+
+async function openEnvelope(
   envelope: EnvelopeJson,
   { binding, seedsOf, reader }: Opening,
 ): Promise<HybridOpened> {

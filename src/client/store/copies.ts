@@ -4,11 +4,10 @@
  */
 import { decodeHex } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
-import { minuteMs, parseTimestamp } from "../../core/codec/time.ts";
+import { minuteMs } from "../../core/codec/time.ts";
 import { randomUuid } from "../keys/crypto.ts";
 import { profileType, type Source, withId } from "../mail/content.ts";
 import type { StoreChange } from "../mail/message.ts";
-import { parsePlan } from "../mail/send.ts";
 import { bodySource, deleteBody } from "./files.ts";
 import {
   asideOf,
@@ -73,7 +72,7 @@ export class Copies implements Keeper {
       out: aside,
     });
     const to = row.to.map((copy) => (copy.out === place ? ended(copy) : copy));
-    const leftMs = outcome.state === "sent" ? leftMsOf(out) : null;
+    const leftMs = outcome.state === "sent" ? outcome.leftMs : null;
     const isAhead = leftMs !== null && row.sentMs > leftMs + aheadMsMax;
     const { key, placed } = isAhead
       ? await moveBack(this.#table, batch, { key: out.key, row: { ...row, to } }, leftMs)
@@ -171,12 +170,6 @@ export class Copies implements Keeper {
 
 /** Between the clocks of a program and a Relay that agree. */
 const aheadMsMax = 5 * minuteMs;
-
-/** When a copy was sealed, by the Relay's clock. */
-function leftMsOf({ plan }: OutRow): number | null {
-  const kept = plan === null ? null : parsePlan(plan);
-  return kept === null ? null : parseTimestamp(kept.plan.timestamp);
-}
 
 /**
  * A message that was written after it left was written by a clock that was ahead: it stands where it left, and so does the

@@ -9,6 +9,8 @@ import { sha256 } from "#sha256";
 import { decodeBase64, encodeBase64, encodeHex } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { hourMs } from "../../core/codec/time.ts";
+import { findContradiction, rememberedOf } from "../../core/ledger/follow.ts";
+import { decodeKeyProof, type KeyState, replayKeyProof } from "../../core/ledger/key-proof.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { attempt, ClientError } from "../base/failure.ts";
 import { renderKept } from "../base/shapes.ts";
@@ -18,14 +20,45 @@ import { createTrust } from "../trust/trust.ts";
 import { keyOfEvidence, keyOfPerson, rowsOf } from "./keys.ts";
 import type { OwnStore } from "./own-store.ts";
 import type { EvidenceRow, Person } from "./rows.ts";
-import type { Table } from "./table.ts";
+import type { Batch, Table } from "./table.ts";
 
 const keptMax = 1_000;
 /** A log has a new head with each block: others get one an hour. */
 const headEveryMs = hourMs;
 
+type ProofRow = Extract<EvidenceRow, { is: "proof" }>;
+
 /** Where the proof is that contradicts the one of a person. */
 const otherOf = (did: Did): string => `${did} other`;
+
+const proofRow = (did: Did, bytes: Uint8Array): ProofRow => {
+  return { is: "proof", did, proof: encodeBase64(bytes) };
+};
+
+type Pair = { readonly held: ProofRow | null; readonly other: ProofRow | null };
+
+/** Where a proof belongs that was verified, while two contradict each other. `null`: it says nothing new. */
+function placeOf(row: ProofRow, { held, other }: Pair): "held" | "other" | null {
+  if (held === null) return "held";
+  const relation = relationOf(held, row);
+  if (relation !== "contradicts") return relation === "later" ? "held" : null;
+  const isNews = other === null || relationOf(other, row) === "later";
+  return isNews ? "other" : null;
+}
+
+function relationOf(before: ProofRow, row: ProofRow): "later" | "older" | "contradicts" {
+  const [first, second] = [before, row].map(provenIn);
+  if (first === null || first === undefined) return "later";
+  if (second === null || second === undefined) return "older";
+  const found = findContradiction(rememberedOf(first), second);
+  if (found === null) return "later";
+  return found.code === "record_went_back" ? "older" : "contradicts";
+}
+
+function provenIn({ proof }: ProofRow): KeyState | null {
+  const decoded = decodeKeyProof(decodeBase64(proof) ?? new Uint8Array(0));
+  return decoded === null ? null : replayKeyProof(decoded);
+}
 
 /** Keeps what this device proves, and examines what others have. */
 export class EvidenceKeeper {
@@ -53,23 +86,34 @@ export class EvidenceKeeper {
     const person = await this.#own.table.get<Person>(keyOfPerson(this.#own.table, did));
     if (person?.isKnown !== true) return;
     this.#kept.set(did, hash);
-    await this.#put(did, { is: "proof", did, proof: encodeBase64(bytes) }, true);
-    // Believed here: the user has compared, or forgotten what was.
-    await this.#own.table.change(async (batch) =>
-      batch.delete(keyOfEvidence(this.#own.table, otherOf(did))),
-    );
+    await this.#putProof(proofRow(did, bytes), true);
   }
 
-  /** What contradicts the proof that is kept of a person: the first one that came. */
-  async #putOther(row: Extract<EvidenceRow, { is: "proof" }>): Promise<void> {
-    const { table } = this.#own;
-    const key = keyOfEvidence(table, otherOf(row.did));
+  /**
+   * What is believed here now is the only proof that is kept of a person: what was verified a moment before may be older, or
+   * another branch. While two contradict each other both stay, each as it is later.
+   */
+  async #putProof(row: ProofRow, isNews: boolean): Promise<void> {
+    const { table, identity } = this.#own;
+    const { trust } = identity.client;
+    const key = keyOfEvidence(table, row.did);
+    const otherKey = keyOfEvidence(table, otherOf(row.did));
+    const put = async (batch: Batch, at: string, given: ProofRow) => {
+      if ((await batch.get<ProofRow>(at))?.proof === given.proof) return;
+      batch.put(at, given);
+      if (isNews) batch.log(at);
+    };
     await table.change(async (batch) => {
-      const held = await batch.get<EvidenceRow>(keyOfEvidence(table, row.did));
-      const isNews = held?.is === "proof" && held.proof !== row.proof;
-      if (!isNews || (await batch.get(key)) !== null) return;
-      batch.put(key, row);
-      batch.log(key);
+      const held = await batch.get<ProofRow>(key);
+      if (await trust.isContradicted(row.did)) {
+        const other = await batch.get<ProofRow>(otherKey);
+        const place = placeOf(row, { held, other });
+        if (place !== null) await put(batch, place === "held" ? key : otherKey, row);
+        return;
+      }
+      const believed = trust.provenOf(row.did)?.bytes;
+      await put(batch, key, believed === undefined ? row : proofRow(row.did, believed));
+      batch.delete(otherKey);
     });
   }
 
@@ -94,16 +138,16 @@ export class EvidenceKeeper {
     }
     const bytes = decodeBase64(String(row.proof));
     if (!isDid(row.did) || bytes === null || bytes.length === 0) return;
-    const state = await attempt(() => client.trust.prove(row.did, bytes));
+    const state = await attempt(() => client.trust.hear(row.did, bytes));
     if (!(state instanceof ClientError)) {
       this.#kept.set(row.did, encodeHex(sha256(bytes)));
-      return this.#put(row.did, row, false);
+      return this.#putProof(row, false);
     }
     // An older one: this device has told of the later one.
     if (state.code !== "identity_changed") return;
     await client.trust.contradict(row.did);
     this.#kept.delete(row.did);
-    await this.#putOther(row);
+    await this.#putProof(row, true);
     identity.emit({ type: "failed", what: "person", error: state });
   }
 }
@@ -122,7 +166,7 @@ export async function recallEvidence(table: Table, memory: TextStore): Promise<v
     }
     const bytes = decodeBase64(row.proof);
     if (bytes === null || bytes.length === 0) continue;
-    const found = await attempt(() => trust.prove(row.did, bytes));
+    const found = await attempt(() => trust.hear(row.did, bytes));
     const isContradicted = found instanceof ClientError && found.code === "identity_changed";
     if (isContradicted) await trust.contradict(row.did);
   }

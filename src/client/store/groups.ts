@@ -17,8 +17,8 @@ import { factsOf, groupAt, isEmpty, putGroup } from "./group-rows.ts";
 import type { GroupTalk } from "./group-talk.ts";
 import { rowsOf } from "./keys.ts";
 import type { OwnStore } from "./own-store.ts";
-import type { StoredMessage } from "./rows.ts";
 import type { Sending } from "./sending.ts";
+import type { StoredMessage } from "./shown.ts";
 import type { LocalStore } from "./store.ts";
 import type { Batch } from "./table.ts";
 

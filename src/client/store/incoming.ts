@@ -6,8 +6,7 @@
 
 import type { Did } from "../../core/codec/did.ts";
 import { hourMs, secondMs } from "../../core/codec/time.ts";
-import { attempt } from "../base/failure.ts";
-import { Wakeup } from "../base/wakeup.ts";
+import { attempt, Wakeup } from "../base/failure.ts";
 import { placeOf } from "../groups/bundles.ts";
 import { groupType, typingType } from "../mail/content.ts";
 import { keptName, keptType } from "../mail/kept-names.ts";

@@ -5,14 +5,13 @@
  * Source: docs/protocol.md ("Content", `lasts`).
  */
 import { minuteMs, secondMs } from "../../core/codec/time.ts";
-import { attempt } from "../base/failure.ts";
-import { Wakeup } from "../base/wakeup.ts";
+import { attempt, Wakeup } from "../base/failure.ts";
 import type { Endpoint } from "../net/http.ts";
 import { begunKey, keyOfConversation, lastingKeys, numberOfLife } from "./keys.ts";
-import type { LifeRow } from "./lives.ts";
 import type { OwnStore } from "./own-store.ts";
 import {
   type ConversationRow,
+  type LifeRow,
   type MessageRow,
   messageNamed,
   putRemoval,

@@ -45,8 +45,7 @@ import {
 import type { NameTrust } from "../trust/trust.ts";
 import type { Body } from "./files.ts";
 import { digits, endOf, isFileLane, laneIn, laneOf, numberInKey, rowsOf } from "./keys.ts";
-import { type Courier, type Flight, Lane } from "./lane.ts";
-import { formerName, putEnd, takeEnd } from "./lane-ends.ts";
+import { type Courier, type Flight, formerName, Lane, putEnd, takeEnd } from "./lane.ts";
 import type { OutNews, OwnStore, StoreNews } from "./own-store.ts";
 import type { Passes } from "./passes.ts";
 import type { Batch, Table } from "./table.ts";
@@ -74,9 +73,9 @@ type SendChoices = Pick<
   "ttl" | "tag" | "hint" | "chunkBytes" | "trust" | "anonymous"
 >;
 
-/** What became of a copy. `waiting`: why it has not left so far. */
+/** What became of a copy. `leftMs`: when its bytes were fixed, by the Relay's clock. `waiting`: why it has not left so far. */
 export type Outcome =
-  | { readonly state: "sent"; readonly sent: Sent }
+  | { readonly state: "sent"; readonly sent: Sent; readonly leftMs: number | null }
   | { readonly state: "renamed"; readonly id: string }
   | { readonly state: "failed" | "uncertain" | "waiting"; readonly error: ClientError };
 
@@ -268,7 +267,9 @@ export class Outbox {
     const sent = await attempt(() => this.#post(place, prepared));
     this.#flying.delete(place);
     if (sent instanceof ClientError) return this.#failed(copy, sent);
-    if (sent !== null) await this.#end(place, { state: "sent", sent });
+    if (sent === null) return null;
+    const leftMs = parseTimestamp(prepared.plan.timestamp);
+    await this.#end(place, { state: "sent", sent, leftMs });
     return null;
   }
 

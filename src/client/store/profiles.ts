@@ -1,15 +1,11 @@
 /**
  * Profiles: what people call themselves, with a picture, and the own one, which goes out ahead of the next message to
- * each person. A name is the claim of its owner: it never replaces what the user called somebody.
+ * each person (`sending.ts`). A name is the claim of its owner: it never replaces what the user called somebody.
  * Source: docs/client.md "People and groups".
  */
-import { decodeBase64, encodeBase64, utf8 } from "../../core/codec/bytes.ts";
-import type { Did } from "../../core/codec/did.ts";
-import { randomUuid } from "../keys/crypto.ts";
-import { bytesSource, profileType } from "../mail/content.ts";
+import { decodeBase64, encodeBase64 } from "../../core/codec/bytes.ts";
 import { checkProfile, pictureType } from "../mail/notes.ts";
 import { keyOfPerson, keyOfProfile, rowsOf } from "./keys.ts";
-import { enqueue, type OutRow, outFile } from "./outbox.ts";
 import { type Person, type ProfileRow, putPerson } from "./rows.ts";
 import type { Batch, Table } from "./table.ts";
 
@@ -22,8 +18,6 @@ export type Profile = {
 
 /** Of so many who aren't known a profile is kept: further ones are ignored. */
 const strangersMax = 500;
-/** The longest: it is sent once, also to somebody who is away while shorter messages expire. */
-const profileTtl = "30d";
 
 /** For own devices too. `false` for one that is older than what is known, or one stranger's too many. */
 export async function putProfile(
@@ -68,27 +62,4 @@ export async function profileWith(
   const bytes = picture === null ? null : new Uint8Array(await picture.arrayBuffer());
   checkProfile({ name, picture: bytes });
   return { name, picture: bytes === null ? "" : encodeBase64(bytes), isOpen };
-}
-
-type Ahead = { readonly own: Did; readonly nowMs: number; readonly options: OutRow["options"] };
-
-/** Ahead of a message to somebody who doesn't have it, and with that message's options. */
-export async function enqueueProfile(
-  table: Table,
-  batch: Batch,
-  { did, toldMs = 0, invitation = null }: Person,
-  { own, nowMs, options }: Ahead,
-): Promise<void> {
-  const row = await batch.get<ProfileRow>(keyOfProfile(table, own));
-  const { name = "", picture = "", atMs = 0 } = row ?? {};
-  const isEmpty = name === "" && picture === "" && toldMs === 0;
-  if (invitation === null && (row === null || atMs <= toldMs || isEmpty)) return;
-  const brought = invitation === null ? {} : { invitation };
-  const content = utf8(JSON.stringify({ v: 1, name, picture, ...brought }));
-  const { file } = bytesSource("", profileType, content);
-  const body = { is: "inline", base64: encodeBase64(content) } as const;
-  const out = { did, id: randomUuid(), key: null, file: outFile(file), body };
-  await enqueue(table, batch, { ...out, options: { ...options, ttl: profileTtl } }, nowMs);
-  const gone = invitation === null ? {} : { invitation: null };
-  await putPerson(table, batch, did, { toldMs: atMs, ...gone });
 }

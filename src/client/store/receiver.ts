@@ -8,8 +8,7 @@
 import type { Did } from "../../core/codec/did.ts";
 import { hourMs, minuteMs, secondMs } from "../../core/codec/time.ts";
 import { Waiters } from "../../core/std/bounded.ts";
-import { attempt, backoffMs, ClientError, orNull, pause } from "../base/failure.ts";
-import { Wakeup } from "../base/wakeup.ts";
+import { attempt, backoffMs, ClientError, orNull, pause, Wakeup } from "../base/failure.ts";
 import { agreementSecrets } from "../keys/keys.ts";
 import {
   createMessage,

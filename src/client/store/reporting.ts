@@ -19,7 +19,8 @@ import { believeOperator, operatorAt } from "../trust/operator.ts";
 import { wholeBody } from "./files.ts";
 import { reactionsOf } from "./keys.ts";
 import { isRevision } from "./revisions.ts";
-import type { MessageRow, StoredMessage } from "./rows.ts";
+import type { MessageRow } from "./rows.ts";
+import type { StoredMessage } from "./shown.ts";
 import type { Table } from "./table.ts";
 
 /** As long as a Cache may keep it. */

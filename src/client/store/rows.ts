@@ -1,11 +1,10 @@
 /**
- * The rows of a local store and what a program sees of them. Their keys are made in `keys.ts`.
+ * The rows of a local store, and how messages come into conversations and out of them. Their keys are made in `keys.ts`; what a
+ * program sees of them, in `shown.ts`.
  */
-import { decodeBase64, decodeUtf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { dayMs } from "../../core/codec/time.ts";
 import type { Authorship } from "../mail/authorship.ts";
-import { isTextType } from "../mail/content.ts";
 import type { Reaction, StoreChange } from "../mail/message.ts";
 import type { ProfileFacts } from "../mail/notes.ts";
 import type { MessageFacts } from "../mail/retrieve.ts";
@@ -17,13 +16,13 @@ import {
   keyOfFile,
   keyOfId,
   keyOfPerson,
+  lastingKey,
   messagesOf,
   reactionsOf,
   removalKey,
   rowsOf,
   seenKey,
 } from "./keys.ts";
-import { putLife } from "./lives.ts";
 import { aheadIn, arrivalOf, keyOfMessage, orderOf, placeAmong, wasAhead } from "./places.ts";
 import { isRevision, type Revision, revisionOf } from "./revisions.ts";
 import type { Batch, Table } from "./table.ts";
@@ -57,16 +56,6 @@ export type EvidenceRow =
   | { readonly is: "head"; readonly at: string; readonly logKey: string; readonly note: string };
 
 export type DeliveryState = "waiting" | "uncertain" | "failed" | "sent" | "received" | "read";
-/** The least first: a message to several is in the least state of its copies. */
-const deliveryStates: readonly DeliveryState[] = [
-  "waiting",
-  "uncertain",
-  "failed",
-  "sent",
-  "received",
-  "read",
-];
-
 /** Receipts, the Relay and other devices report on a copy in any order: what was seen of it stays. */
 export const laterState = (held: DeliveryState, given: DeliveryState): DeliveryState =>
   seen.indexOf(held) > seen.indexOf(given) && seen.includes(given) ? held : given;
@@ -84,7 +73,7 @@ export type Copy = {
   readonly out: string | null;
 };
 
-type PlacedFacts = MessageFacts & {
+export type PlacedFacts = MessageFacts & {
   readonly conversation: string;
   readonly isOwn: boolean;
 };
@@ -139,28 +128,6 @@ export type ConversationRow = {
   readonly at: number;
   /** The latest time of a message that stands before it: its sender's clock is ahead. */
   readonly aheadMs?: number;
-};
-
-/** A message as it is stored. */
-export type StoredMessage = PlacedFacts & {
-  /** Its place in the store. */
-  readonly key: string;
-  readonly sentAt: Date;
-  readonly arrivedAt: Date;
-  /** Of text and JSON up to 64 KiB; `null` for other content: read `pieces`. */
-  readonly text: string | null;
-  /** `elsewhere`: on another device, which reading `pieces` asks for it. `removed`: the store was full. */
-  readonly content: "whole" | "removed" | "elsewhere";
-  /** What its author made of it since: another text, or nothing. */
-  readonly revised: "edited" | "deleted" | null;
-  /** The last one of each person, without those that were withdrawn. */
-  readonly reactions: readonly { readonly from: Did; readonly reaction: string }[];
-  readonly isRead: boolean;
-  /** `null` for a received message. */
-  readonly delivery: {
-    readonly state: DeliveryState;
-    readonly to: readonly Omit<Copy, "id" | "out">[];
-  } | null;
 };
 
 /** Of messages whose sender nothing proves. */
@@ -347,6 +314,14 @@ export async function addMessage(
   return key;
 }
 
+/** Of a message that lasts for a time, whose life begins later (`lasting.ts`). */
+export type LifeRow = Pick<MessageFacts, "id" | "from">;
+
+function putLife(table: Table, batch: Batch, { id, from, lastsSeconds }: MessageFacts): void {
+  if ((lastsSeconds ?? 0) > 0)
+    batch.put(lastingKey(table, `${from} ${id}`), { id, from } satisfies LifeRow);
+}
+
 /** Changes a person, who is known from now on if they were written to. */
 export async function putPerson(
   table: Table,
@@ -371,64 +346,6 @@ export async function putPerson(
   )
     batch.put(key, person);
   return person;
-}
-
-type Around = Pick<ConversationRow, "readMs" | "arrivedMs"> &
-  Pick<StoredMessage, "reactions"> & { readonly revision: Revision | null };
-
-/** The reactions to a message, and the revision of its author. */
-export async function aroundMessage(
-  table: Table,
-  row: MessageRow,
-): Promise<Pick<Around, "reactions" | "revision">> {
-  const { conversation, id, from: author, verified } = row;
-  const found = await table.scan<MessageRow>({ prefix: reactionsOf(table, conversation, id) });
-  const reactions = found.flatMap(([, { from, reaction, targetFrom = null }]) => {
-    const isOther = targetFrom !== null && targetFrom !== author;
-    return isOther || from === null || reaction === null || reaction === ""
-      ? []
-      : [{ from, reaction }];
-  });
-  const own = found.find(([, one]) => one.from === author && isRevision(one))?.[1];
-  return {
-    reactions,
-    revision: own === undefined || verified !== true ? null : revisionOf(own),
-  };
-}
-
-export function storedMessage(
-  key: string,
-  row: MessageRow,
-  { readMs, arrivedMs: lastMs, reactions, revision }: Around,
-): StoredMessage {
-  const { arrivedMs, body, to, placedMs: _, authorship: __, ...same } = row;
-  const said =
-    body.is === "inline" && isTextType(row.mediaType)
-      ? decodeUtf8(decodeBase64(body.base64) ?? new Uint8Array(0))
-      : null;
-  const isDeleted = revision?.text === null;
-  const isEdited = typeof revision?.text === "string" && said !== null && row.name === "";
-  const shown = isEdited ? (revision?.text ?? null) : said;
-  const edited = isEdited ? "edited" : null;
-  const least = deliveryStates.find((state) => to.some((copy) => copy.state === state)) ?? "sent";
-  return {
-    ...same,
-    key,
-    sentAt: new Date(row.sentMs),
-    arrivedAt: new Date(arrivedMs),
-    text: isDeleted ? null : shown,
-    revised: isDeleted ? "deleted" : edited,
-    content: body.is === "elsewhere" || body.is === "removed" ? body.is : "whole",
-    reactions,
-    // Later than the last arrival is only what came by a clock that was ahead.
-    isRead: row.isOwn || arrivedMs <= readMs || arrivedMs > lastMs,
-    delivery: row.isOwn
-      ? {
-          state: least,
-          to: to.map(({ did, state, code, reason }) => ({ did, state, code, reason })),
-        }
-      : null,
-  };
 }
 
 /** To another conversation, with its content. */

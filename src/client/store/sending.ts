@@ -2,6 +2,7 @@
  * What an identity with a local store says: a message is safe there, with its copies in the outbox, before `send` returns.
  * Source: docs/client.md "A local store" and "People and groups".
  */
+import { encodeBase64, utf8 } from "../../core/codec/bytes.ts";
 import { type Did, isDid, normalizeAlias } from "../../core/codec/did.ts";
 import { Mutex } from "../../core/std/order.ts";
 import { attempt, ClientError, isTemporary, localError } from "../base/failure.ts";
@@ -9,12 +10,14 @@ import { placeOf } from "../groups/bundles.ts";
 import { membersOf, stateDigest } from "../groups/statements.ts";
 import { randomUuid } from "../keys/crypto.ts";
 import {
+  bytesSource,
   type Content,
   groupType,
   isNote,
   type JsonContent,
   mentionsMax,
   parseMediaType,
+  profileType,
   type Relations,
   reactionContent,
   reactionType,
@@ -31,14 +34,20 @@ import type { MessageFacts } from "../mail/retrieve.ts";
 import { type MessageOptions, type Sent, sendPlan } from "../mail/send.ts";
 import { findName } from "../trust/client.ts";
 import { loadAlias, type NameTrust, trustOf } from "../trust/trust.ts";
-import { chosenAt, parseTimer, putTimer } from "./chosen.ts";
+import { type ChosenRow, parseTimer, putTimer } from "./chosen.ts";
 import { type Body, copySource, saveContent } from "./files.ts";
 import { groupAt, inlineJson } from "./group-rows.ts";
-import { copyIdOf, keyOfConversation, keyOfId, keyOfPerson, keyOfProfile } from "./keys.ts";
-import { choicesOf, enqueue, type Outbox, outFile } from "./outbox.ts";
+import {
+  copyIdOf,
+  keyOfChosen,
+  keyOfConversation,
+  keyOfId,
+  keyOfPerson,
+  keyOfProfile,
+} from "./keys.ts";
+import { choicesOf, enqueue, type Outbox, type OutRow, outFile } from "./outbox.ts";
 import type { OwnStore } from "./own-store.ts";
 import { arrivalOf, keyOfMessage } from "./places.ts";
-import { enqueueProfile } from "./profiles.ts";
 import { parseRevision, revisionType } from "./revisions.ts";
 import {
   type ConversationRow,
@@ -52,7 +61,7 @@ import {
   putPerson,
   reactionRow,
 } from "./rows.ts";
-import type { Batch } from "./table.ts";
+import type { Batch, Table } from "./table.ts";
 
 type FoundRecipient = {
   readonly did: Did;
@@ -136,7 +145,9 @@ export class Sending {
     const author = await this.#authorIn(conversation, answered);
     const name = isNote(mediaType) ? null : id;
     const state = group?.digest ?? null;
-    const row = isWords(mediaType) ? await chosenAt(this.#own.table, conversation) : null;
+    const { table } = this.#own;
+    const chosen = keyOfChosen(table, conversation);
+    const row = isWords(mediaType) ? await table.get<ChosenRow>(chosen) : null;
     const said = { mentions, isForwarded, lastsSeconds: row?.timer?.seconds ?? 0 };
     const about = { replyTo, replyFrom: author, group: group?.id ?? null, state };
     return { id: name, ...about, wantsReceipt, ...said };
@@ -373,6 +384,32 @@ type Draft = {
   readonly recipients: readonly FoundRecipient[];
   readonly within: Within | null;
 };
+
+/** The longest: a profile is sent once, also to somebody who is away while shorter messages expire. */
+const profileTtl = "30d";
+
+type Ahead = { readonly own: Did; readonly nowMs: number; readonly options: OutRow["options"] };
+
+/** Ahead of a message to somebody who doesn't have it, and with that message's options. */
+async function enqueueProfile(
+  table: Table,
+  batch: Batch,
+  { did, toldMs = 0, invitation = null }: Person,
+  { own, nowMs, options }: Ahead,
+): Promise<void> {
+  const row = await batch.get<ProfileRow>(keyOfProfile(table, own));
+  const { name = "", picture = "", atMs = 0 } = row ?? {};
+  const isEmpty = name === "" && picture === "" && toldMs === 0;
+  if (invitation === null && (row === null || atMs <= toldMs || isEmpty)) return;
+  const brought = invitation === null ? {} : { invitation };
+  const content = utf8(JSON.stringify({ v: 1, name, picture, ...brought }));
+  const { file } = bytesSource("", profileType, content);
+  const body = { is: "inline", base64: encodeBase64(content) } as const;
+  const out = { did, id: randomUuid(), key: null, file: outFile(file), body };
+  await enqueue(table, batch, { ...out, options: { ...options, ttl: profileTtl } }, nowMs);
+  const gone = invitation === null ? {} : { invitation: null };
+  await putPerson(table, batch, did, { toldMs: atMs, ...gone });
+}
 
 /** Receipts, reactions and revisions are no messages of their own. */
 const isShown = ({ mediaType }: MessageRow): boolean =>

@@ -30,7 +30,6 @@ import type { OwnStore } from "./own-store.ts";
 import { type Profile, profileOf, profileWith, putProfile } from "./profiles.ts";
 import { revisedTextMax, revisionType } from "./revisions.ts";
 import {
-  aroundMessage,
   type ConversationRow,
   forgetBody,
   type MessageRow,
@@ -41,12 +40,11 @@ import {
   putPerson,
   putRemoval,
   removeMessage,
-  type StoredMessage,
   stateChange,
-  storedMessage,
   unverified,
 } from "./rows.ts";
 import type { Sending } from "./sending.ts";
+import { aroundMessage, type StoredMessage, storedMessage } from "./shown.ts";
 import type { Batch, Table } from "./table.ts";
 
 export type Conversation = {

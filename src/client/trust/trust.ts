@@ -70,10 +70,12 @@ export function createTrust(
   const known = (did: Did) => proven.get(did)?.hash ?? "";
   const homeOf = async (did: Did) => {
     if (!isSelfCertifying(did)) return null;
-    const [shown] = homesOf(proven.get(did)?.state.document ?? null);
-    return (
-      shown ?? namedHomes.get(did) ?? parseHome((await loadRemembered(memoryOf(), did))?.home ?? "")
-    );
+    const held = proven.get(did);
+    const [shown] = homesOf(held?.state.document ?? null);
+    const home = shown ?? namedHomes.get(did) ?? null;
+    // What is remembered is of no later document.
+    if (home !== null || held !== undefined) return home;
+    return parseHome((await loadRemembered(memoryOf(), did))?.home ?? "");
   };
   const examine = async (did: Did, bytes: Uint8Array | null, tries = 2): Promise<KeyState> => {
     const found = bytes ?? (await readProof(did, known(did), await homeOf(did)));
@@ -111,7 +113,14 @@ export function createTrust(
         await rememberState(did);
         return state;
       }),
-    /** The same, for a caller with further demands on the state, after which it calls `remember` or `drop`. */
+    /** The same of bytes that another own device has proven: these alone, whatever the Directory says now. */
+    hear: (did: Did, bytes: Uint8Array) =>
+      inTurn(did, async () => {
+        const state = await examine(did, bytes, 1);
+        await rememberState(did);
+        return state;
+      }),
+    /** The same as `prove`, for a caller with further demands on the state, after which it calls `remember` or `drop`. */
     examine: (did: Did, bytes: Uint8Array | null) => inTurn(did, () => examine(did, bytes)),
     remember: (did: Did) => inTurn(did, () => rememberState(did)),
     /**
@@ -133,6 +142,9 @@ export function createTrust(
         if (before !== null)
           await memoryOf().save(didKey(did), renderKept({ ...before, isContradicted: true }));
       }),
+    /** Whether that was said of it, and nothing has been forgotten since. */
+    isContradicted: async (did: Did) =>
+      (await loadRemembered(memoryOf(), did))?.isContradicted === true,
     /** Forgets a proof, and nothing that was remembered before it. */
     drop: (did: Did) => void proven.delete(did),
     /** The verified proof and its state, while they are in memory. */

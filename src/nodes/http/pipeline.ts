@@ -47,9 +47,13 @@ import {
   createCors,
   faultOf,
   internalError,
+  type JsonParts,
+  partsOf,
   type Route,
   type RoutedRequest,
   renderResponse,
+  splice,
+  splicedBytes,
 } from "./route.ts";
 
 export type AppOptions = {
@@ -411,10 +415,7 @@ function render(
 /** A long answer goes out as the client reads it; when clients keep too much waiting, 503. */
 async function boundLength(exchange: Exchange, answer: Answer): Promise<Result> {
   const { jsonParts, body } = answer;
-  const bytes =
-    body?.content instanceof Uint8Array ? (body.content as Uint8Array<ArrayBuffer>) : null;
-  const isLong = bytes !== null && bytes.length > shortAnswerBytesMax;
-  const parts = jsonParts ?? (isLong ? { bytes: bytes.length, parts: [bytes] } : null);
+  const parts = jsonParts ?? longParts(answer);
   if (parts === null || exchange.method === "HEAD") return answer;
   const { http, plan, requestId, network: client } = exchange;
   const content = await streamParts(parts, {
@@ -426,6 +427,15 @@ async function boundLength(exchange: Exchange, answer: Answer): Promise<Result> 
   if (isFault(content)) return content;
   const { jsonParts: _, ...rest } = answer;
   return { ...rest, body: { contentType: body?.contentType ?? "application/json", content } };
+}
+
+function longParts({ body }: Answer): JsonParts | null {
+  const content = body?.content ?? "";
+  // A text is a small page or refusal of our own.
+  if (typeof content === "string" || content instanceof ReadableStream) return null;
+  const parts = partsOf(content);
+  const bytes = splicedBytes(parts);
+  return bytes > shortAnswerBytesMax ? { bytes, parts: [splice(parts)] } : null;
 }
 
 // --------------------------------------------------------------------------------------- log and metrics

@@ -1,6 +1,6 @@
 /** Work in turns: in order, one at a time, and nothing else waits for all of it. */
 import { expect, test } from "bun:test";
-import { Turns } from "../../../../src/client/base/turns.ts";
+import { pageTurns } from "../../../../src/client/base/turns.ts";
 
 /** Holds the thread up, as sealing does where curves are JavaScript. */
 function busy(forMs: number): void {
@@ -15,16 +15,14 @@ test("a timer has its turn among much work, which without turns it would not hav
     clearInterval(ticking);
     return ticks;
   };
-  const turns = new Turns();
   expect(await ticksDuring((work) => work())).toBe(0);
-  expect(await ticksDuring((work) => turns.run(work))).toBeGreaterThan(3);
+  expect(await ticksDuring((work) => pageTurns.run(work))).toBeGreaterThan(3);
 });
 
 test("the work is done in order, one at a time, and a failure is that of its caller alone", async () => {
-  const turns = new Turns();
   const seen: string[] = [];
   const step = (name: string) =>
-    turns.run(async () => {
+    pageTurns.run(async () => {
       seen.push(`${name} begins`);
       await Promise.resolve();
       seen.push(`${name} ends`);

@@ -4,8 +4,7 @@
  */
 import { describe, expect, test } from "bun:test";
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
-import { hpkeOpen, hpkeSeal } from "../../../../src/client/keys/hpke.ts";
-import { hpkeKeys } from "../../../../src/client/keys/hpke-keys.ts";
+import { hpkeKeys, hpkeOpen, hpkeSeal } from "../../../../src/client/keys/hpke.ts";
 import { decapsulate, encapsulate, expandSeed } from "../../../../src/client/keys/xwing.ts";
 import { utf8 } from "../../../../src/core/codec/bytes.ts";
 import published from "../../../vectors/sealed/published.json";

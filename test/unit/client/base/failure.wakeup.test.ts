@@ -1,6 +1,6 @@
 /** Loops that wait for news. */
 import { expect, test } from "bun:test";
-import { Wakeup } from "../../../../src/client/base/wakeup.ts";
+import { Wakeup } from "../../../../src/client/base/failure.ts";
 
 test("a wait ends when it is woken, also by what came since its loop began to read, and not by what came before", async () => {
   const { signal } = new AbortController();
