@@ -24,6 +24,7 @@ import { Groups } from "./store/groups.ts";
 import { Incoming } from "./store/incoming.ts";
 import { Lasting } from "./store/lasting.ts";
 import { Outbox } from "./store/outbox.ts";
+import { OwnPasses } from "./store/own-passes.ts";
 import { OwnStore } from "./store/own-store.ts";
 import { Passes } from "./store/passes.ts";
 import { type PollResult, Receiver } from "./store/receiver.ts";
@@ -68,7 +69,7 @@ export class StoreSession {
   readonly #own: OwnStore;
   readonly #options: SessionOptions;
   readonly #outbox: Outbox;
-  readonly #passes: Passes;
+  readonly #passes: OwnPasses;
   readonly #people = new Wakeup();
   readonly #sending: Sending;
   readonly #incoming: Incoming;
@@ -94,8 +95,8 @@ export class StoreSession {
     const copies = new Copies(own);
     this.#outbox = new Outbox(own);
     this.#outbox.keeper = copies;
-    this.#passes = new Passes(own);
-    this.#outbox.passes = this.#passes;
+    this.#outbox.passes = new Passes(own);
+    this.#passes = new OwnPasses(own);
     this.#sending = new Sending(own, this.#outbox, options.receipts);
     const { openLink, onOpened, device = "device" } = options;
     this.devices = new Devices(own, { name: device, openLink, onOpened });

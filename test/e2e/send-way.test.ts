@@ -35,7 +35,6 @@ const way = [
   "store/driver.ts",
   "store/evidence.ts",
   "store/files.ts",
-  "store/kept-passes.ts",
   "store/keys.ts",
   "store/lane.ts",
   "store/lasting.ts",

@@ -76,7 +76,7 @@ export const planShape = object({
 
 export const sendingShape = object({ plans: array(planShape) });
 
-/** What a program that only sends shows and gives (`store/kept-passes.ts`). */
+/** What a program that only sends shows and gives (`store/passes.ts`). */
 export const keptPassesShape = object({
   areGiven: truth,
   passes: array(object({ did, pass: text })),

@@ -1,61 +1,71 @@
 /**
- * Passes: by them the Caches of this identity know whom its user has accepted, without names, and those people show theirs
- * with what they send. Secrets and ids come from the root key, so all own devices make the same, and nothing survives new
- * keys: the next message to each person brings a new pass.
- * Source: docs/interface.md "Passes", docs/protocol.md "Content".
+ * Passes in messages: what a message to somebody gives and shows, and what comes in one. By them the Caches of an identity know
+ * whom its user has accepted, without names. Secrets and ids come from the root key, so all own devices make the same, and
+ * nothing survives new keys: the next message to each person brings a new pass. What those Caches know is in `own-passes.ts`.
+ * Source: docs/interface.md "Passes", docs/protocol.md "Content", docs/client.md "Sending".
  */
-import { sha256 } from "#sha256";
-import { encodeBase64Url, encodeHex } from "../../core/codec/bytes.ts";
+import { utf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
-import { dayMs, hourMs } from "../../core/codec/time.ts";
+import { minuteMs } from "../../core/codec/time.ts";
 import {
   lastDayOf,
   makePass,
+  type Pass,
   parsePass,
-  passName,
   passPeriod,
-  passPeriods,
   renderPass,
   showPass,
 } from "../../core/message/pass.ts";
-import { passesMax, revokedPassesMax } from "../../core/schema/passes.ts";
 import { attempt } from "../base/failure.ts";
-import { type GroupRow, upgradeRow } from "../groups/bundles.ts";
+import { keptPassesShape } from "../base/kept.ts";
+import { renderKept } from "../base/shapes.ts";
+import { hkdf } from "../keys/crypto.ts";
+import type { TextStore } from "../keys/key-stores.ts";
 import { parseMediaType } from "../mail/content.ts";
+import type { OwnIdentity } from "../mail/own-identity.ts";
 import type { ReadMessage } from "../mail/retrieve.ts";
 import type { ShowPass } from "../mail/send.ts";
 import { knowsPasses } from "../net/about.ts";
-import { passesShape } from "../net/answers.ts";
-import { fetchChecked, jsonBody, path } from "../net/http.ts";
-import { proofHeaders, type Reader } from "../net/reader.ts";
-import { cachesOf } from "../trust/caches.ts";
-import { factsOf } from "./group-rows.ts";
-import { type GivenPass, keepPasses, PassRelay, passKeysOf } from "./kept-passes.ts";
-import { keyOfPass, keyOfPerson, passesKey, rowsOf } from "./keys.ts";
+import type { Endpoint } from "../net/http.ts";
+import { recall } from "../trust/trust.ts";
+import { keyOfPass, keyOfPerson, passesKey } from "./keys.ts";
 import type { OwnStore } from "./own-store.ts";
 import type { Person } from "./rows.ts";
 import type { Batch, Table } from "./table.ts";
 
-export type PassRow = GivenPass;
+const handedKeptMs = 5 * minuteMs;
 
-/** What the Caches were last told. */
-type PutRow = {
-  readonly atMs: number;
-  /** SHA-256 of the body in hex. */
-  readonly digest: string;
-  /** Addresses of the Caches; earlier programs kept none. */
-  readonly at?: string;
-};
+/** A pass that somebody gave, as text. */
+export type PassRow = { readonly did: Did; readonly pass: string };
 
-/** A Cache forgets after 400 days. */
-const againMs = 30 * dayMs;
+/** The own secrets, from the root key: new keys end all passes. */
+export function passKeysOf(rootSeed: Uint8Array): {
+  readonly secret: Uint8Array;
+  readonly namingKey: Uint8Array;
+} {
+  const derive = (purpose: string) => hkdf(rootSeed, null, utf8(`waypost:passes:${purpose}`), 32);
+  return { secret: derive("secret"), namingKey: derive("name") };
+}
 
+/** Whether a Relay hands passes on, as it last said. */
+class PassRelay {
+  #isKnown = false;
+  #untilMs = 0;
+
+  async handsOn(relay: Endpoint): Promise<boolean> {
+    if (this.#untilMs < Date.now()) {
+      this.#isKnown = (await attempt(() => knowsPasses(relay))) === true;
+      this.#untilMs = Date.now() + handedKeptMs;
+    }
+    return this.#isKnown;
+  }
+}
+
+/** With a local store. */
 export class Passes {
   readonly #own: OwnStore;
   readonly #table: Table;
   readonly #relay = new PassRelay();
-  /** When the own document is read next, which may name other Caches. */
-  #lookAtMs = 0;
 
   constructor(own: OwnStore) {
     this.#own = own;
@@ -67,11 +77,12 @@ export class Passes {
    * `null` as long as no own Cache knows the secret.
    */
   async given(to: Did, mediaType: string): Promise<string | null> {
-    if ((await this.#table.get<PutRow>(passesKey)) === null) return null;
+    if ((await this.#table.get(passesKey)) === null) return null;
     const person = await this.#table.get<Person>(keyOfPerson(this.#table, to));
     const isAccepted = person?.isKnown === true || parseMediaType(mediaType).group !== null;
     if (!isAccepted || person?.isBlocked === true) return null;
-    return renderPass(makePass(this.#keys(), to, passPeriod(this.#own.nowMs())));
+    const keys = passKeysOf(this.#own.identity.secrets.rootSeed);
+    return renderPass(makePass(keys, to, passPeriod(this.#own.nowMs())));
   }
 
   /** By what a person's mailbox knows this identity; `null` without a pass, or where the Relay hands none on. */
@@ -80,85 +91,6 @@ export class Passes {
     const pass = row === null ? null : parsePass(row.pass);
     if (pass === null || !(await this.#relay.handsOn(this.#own.identity.client.relay))) return null;
     return (envelope) => showPass(pass, envelope);
-  }
-
-  /**
-   * For programs that have no store: keeps next to the keys what people gave, the passes of known people first, and
-   * whether own ones are given. Where they are, reports to the Caches how many count by now.
-   */
-  async keep(): Promise<void> {
-    const areGiven = (await this.#table.get<PutRow>(passesKey)) !== null;
-    if (areGiven) await attempt(() => this.put());
-    const [known, others]: [PassRow[], PassRow[]] = [[], []];
-    for await (const [, row] of this.#table.all<PassRow>(rowsOf.passes)) {
-      const person = await this.#table.get<Person>(keyOfPerson(this.#table, row.did));
-      (person?.isKnown === true ? known : others).push(row);
-    }
-    const { memory } = this.#own.identity.client.known;
-    await keepPasses(memory, { areGiven, passes: [...known, ...others] });
-  }
-
-  /**
-   * Gives the Caches the secret, how many passes count, and which don't any more: when that has changed, and once a month;
-   * when the document names others, within the hour, or at once after `moved`.
-   * Throws when a Cache that checks passes could not be reached.
-   */
-  async put(): Promise<void> {
-    const body = jsonBody(await this.#wanted());
-    const digest = encodeHex(sha256(body));
-    const before = await this.#table.get<PutRow>(passesKey);
-    const nowMs = this.#own.nowMs();
-    const isSame = before?.digest === digest && nowMs - before.atMs < againMs;
-    if (isSame && Date.now() < this.#lookAtMs) return;
-    const { client, secrets } = this.#own.identity;
-    const caches = await cachesOf(client, secrets);
-    const at = caches.map(({ reader }) => reader.at.url).join(" ");
-    this.#lookAtMs = Date.now() + hourMs;
-    if (isSame && before.at === at) return;
-    let isChecked = false;
-    for (const { reader } of caches) {
-      if (!(await knowsPasses(reader.at))) continue;
-      await putAt(reader, body);
-      isChecked = true;
-    }
-    if (!isChecked) return;
-    await this.#table.change(async (batch) =>
-      batch.put(passesKey, { atMs: nowMs, digest, at } satisfies PutRow),
-    );
-  }
-
-  /** The document may name other Caches by now. */
-  moved(): void {
-    this.#lookAtMs = 0;
-  }
-
-  async #wanted(): Promise<object> {
-    const { did: own } = this.#own;
-    const accepted = new Set<Did>();
-    const [blocked, strangers]: [Did[], Did[]] = [[], []];
-    for await (const [, { did, isKnown, isBlocked }] of this.#table.all<Person>(rowsOf.people)) {
-      // Who was accepted before surely has a pass; a stranger may have one of a group.
-      if (isBlocked) (isKnown ? blocked : strangers).push(did);
-      else if (isKnown) accepted.add(did);
-    }
-    for await (const [, row] of this.#table.all<GroupRow>(rowsOf.groups)) {
-      const { members, standing } = factsOf(upgradeRow(row), own);
-      if (standing === "joined") for (const did of members) accepted.add(did);
-    }
-    accepted.delete(own);
-    const keys = this.#keys();
-    const revoked = [...blocked, ...strangers].flatMap((did) =>
-      passPeriods(this.#own.nowMs()).map((period) => passName(makePass(keys, did, period).id)),
-    );
-    return {
-      secret: encodeBase64Url(keys.secret),
-      passes: Math.min(accepted.size, passesMax),
-      revoked: revoked.slice(0, revokedPassesMax),
-    };
-  }
-
-  #keys() {
-    return passKeysOf(this.#own.identity.secrets.rootSeed);
   }
 }
 
@@ -184,8 +116,47 @@ export async function putPass(table: Table, batch: Batch, given: PassRow): Promi
   batch.log(key);
 }
 
-async function putAt(reader: Reader, body: Uint8Array<ArrayBuffer>): Promise<void> {
-  const headers = await proofHeaders(reader, "pass", encodeHex(sha256(body)));
-  const where = path`/cache/pass/${reader.did}`;
-  await fetchChecked(reader.at, { method: "PUT", path: where, headers, body }, passesShape);
+// ------------------------------------------------------------------------------------------- without a local store
+
+/** Next to the keys: what the store of the identity last had of people's passes, and whether its own are given. */
+const keptKey = "passes";
+/** 90 bytes each. */
+const keptMax = 1_024;
+
+/** For a command that only sends. `areGiven`: the own Caches know the secret. Of more passes than are kept, the first ones. */
+export async function keepPasses(
+  memory: TextStore,
+  { areGiven, passes }: { readonly areGiven: boolean; readonly passes: readonly PassRow[] },
+): Promise<void> {
+  const isEmpty = !areGiven && passes.length === 0;
+  const next = isEmpty ? null : renderKept({ areGiven, passes: passes.slice(0, keptMax) });
+  if ((await memory.load(keptKey)) !== next) await memory.save(keptKey, next);
+}
+
+/** Without a local store: what `Passing` gives and shows. */
+export class KeptPasses {
+  readonly #identity: OwnIdentity;
+  readonly #relay = new PassRelay();
+
+  constructor(identity: OwnIdentity) {
+    this.#identity = identity;
+  }
+
+  /** Who is written to is accepted. */
+  async given(to: Did): Promise<string | null> {
+    if ((await this.#kept())?.areGiven !== true) return null;
+    const keys = passKeysOf(this.#identity.secrets.rootSeed);
+    return renderPass(makePass(keys, to, passPeriod(this.#identity.nowMs())));
+  }
+
+  async shownTo(to: Did): Promise<ShowPass | null> {
+    const { passes = [] } = (await this.#kept()) ?? {};
+    const pass: Pass | null = parsePass(passes.find(({ did }) => did === to)?.pass ?? "");
+    if (pass === null || !(await this.#relay.handsOn(this.#identity.client.relay))) return null;
+    return (envelope) => showPass(pass, envelope);
+  }
+
+  #kept() {
+    return recall(this.#identity.client.known.memory, keptKey, keptPassesShape);
+  }
 }

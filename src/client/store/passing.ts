@@ -35,7 +35,7 @@ export class Passing {
     const outbox = new Outbox(own);
     // Most programs without a store have none, and a page that only sends does not load it.
     if ((await identity.client.known.memory.load("passes")) !== null)
-      outbox.passes = new (await import("./kept-passes.ts")).KeptPasses(identity);
+      outbox.passes = new (await import("./passes.ts")).KeptPasses(identity);
     await outbox.lead();
     return new Passing(own, outbox);
   }
