@@ -322,10 +322,14 @@ export function idWords(id: Uuid): IdWords {
   return [idView.getUint32(0), idView.getUint32(4), idView.getUint32(8), idView.getUint32(12)];
 }
 
-/** Sixteen bytes likewise. */
+/** The first sixteen bytes likewise. Without a view: making one costs more than the rest. */
 export function wordsOf(bytes: Uint8Array): IdWords {
-  idBytes.set(bytes);
-  return [idView.getUint32(0), idView.getUint32(4), idView.getUint32(8), idView.getUint32(12)];
+  return [wordAt(bytes, 0), wordAt(bytes, 4), wordAt(bytes, 8), wordAt(bytes, 12)];
+}
+
+function wordAt(bytes: Uint8Array, at: number): number {
+  const high = (bytes[at]! << 24) | (bytes[at + 1]! << 16);
+  return (high | (bytes[at + 2]! << 8) | bytes[at + 3]!) >>> 0;
 }
 
 /** Cheaper than to hand the array over to `set`. */

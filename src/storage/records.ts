@@ -1,11 +1,9 @@
 /**
- * Claims and receipts where one process owns the store: claims in memory (a driver with a
- * disk writes them too), and receipts over the driver's table. Also the bounds of tags,
- * keys and values, which every driver checks.
+ * Receipts where one process owns the store, over the driver's table; and the bounds of
+ * tags, keys and values, which every driver checks.
  */
-import TinyQueue from "tinyqueue";
 import { concatBytes, equalBytes, utf8 } from "../core/codec/bytes.ts";
-import { type ReceiptPage, type Receipts, StoreError, type TagClaim } from "./contract.ts";
+import type { ReceiptPage, Receipts } from "./contract.ts";
 import type { OrderedTable, TableChange, TableView } from "./table.ts";
 
 const textLengthMax = 512;
@@ -35,53 +33,6 @@ export const isScanned = (key: string): boolean => key.startsWith("/");
 export function checkPrefix(prefix: string): void {
   checkText("prefix", prefix);
   if (!isScanned(prefix)) throw new RangeError("a prefix begins with a slash");
-}
-
-// ---------------------------------------------------------------------------------------------------------- claims
-
-/** What is claimed. Memory: about 250 bytes for each claim. */
-export class Claims {
-  /** When the last claim of each tag ends. */
-  private readonly ends = new Map<string, number>();
-  /** The first to end is in front. */
-  private readonly queue = new TinyQueue<TagClaim>([], (a, b) => a.untilMs - b.untilMs);
-
-  constructor(private readonly max: number) {}
-
-  /** When the first claim ends; infinite without any. */
-  get firstEndMs(): number {
-    return this.queue.peek()?.untilMs ?? Number.POSITIVE_INFINITY;
-  }
-
-  claim(claim: TagClaim, nowMs: number): boolean {
-    checkText("tag", claim.tag);
-    const before = this.ends.get(claim.tag);
-    if (before !== undefined && before > nowMs) return false;
-    if (before === undefined && this.queue.length >= this.max) {
-      throw new StoreError("full", `the store knows ${this.max} claims`);
-    }
-    this.add(claim);
-    return true;
-  }
-
-  add(claim: TagClaim): void {
-    if (claim.untilMs <= (this.ends.get(claim.tag) ?? 0)) return;
-    this.ends.set(claim.tag, claim.untilMs);
-    this.queue.push(claim);
-  }
-
-  /** Forgets claims that have ended, at most `limit`; returns how many. */
-  expire(nowMs: number, limit: number): number {
-    let freed = 0;
-    while (freed < limit && this.firstEndMs <= nowMs) {
-      const { tag, untilMs } = this.queue.pop()!;
-      // A tag that was claimed again ends later.
-      if (this.ends.get(tag) !== untilMs) continue;
-      this.ends.delete(tag);
-      freed++;
-    }
-    return freed;
-  }
 }
 
 // -------------------------------------------------------------------------------------------------------- receipts

@@ -13,8 +13,8 @@ import {
   storeShareOf,
 } from "../../src/nodes/cache/pools.ts";
 import { MemoryMailbox } from "../../src/plugins/memory/mailbox.ts";
+import { Claims } from "../../src/storage/claims.ts";
 import type { MailboxQuota } from "../../src/storage/quota.ts";
-import { Claims } from "../../src/storage/records.ts";
 import { cacheDefault } from "../support/settings.ts";
 
 const box = mailboxOf("did:svc:1111111111111111111111" as Did, 0);

@@ -5,6 +5,7 @@
 import { resolve } from "node:path";
 import type { LedgerCall } from "../../core/ledger/calls.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
+import { Claims } from "../../storage/claims.ts";
 import {
   type ImportTarget,
   type Replay,
@@ -14,7 +15,7 @@ import {
   type TagClaim,
 } from "../../storage/contract.ts";
 import { openLogs } from "../../storage/embedded-log.ts";
-import { Claims, TableReceipts } from "../../storage/records.ts";
+import { TableReceipts } from "../../storage/records.ts";
 import {
   type CommitSize,
   type OpenLocalTable,

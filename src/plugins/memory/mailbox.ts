@@ -4,6 +4,7 @@
  * atomic.
  */
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
+import type { Claims } from "../../storage/claims.ts";
 import {
   type Mailbox,
   type MailboxEntry,
@@ -17,7 +18,6 @@ import { IndexedMailbox } from "../../storage/indexed-mailbox.ts";
 import { MailboxIndex, type RowChange } from "../../storage/mailbox-index.ts";
 import { checkEntry } from "../../storage/mailbox-rules.ts";
 import type { MailboxQuota } from "../../storage/quota.ts";
-import type { Claims } from "../../storage/records.ts";
 
 type HeldBody = { readonly envelope: Uint8Array; readonly preview: Uint8Array };
 

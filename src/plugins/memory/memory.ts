@@ -4,6 +4,7 @@
  * on a disk. It is also the example for authors of plugins.
  */
 import { z } from "zod";
+import { Claims } from "../../storage/claims.ts";
 import {
   type Replay,
   type StoragePlugin,
@@ -12,7 +13,7 @@ import {
   StoreError,
 } from "../../storage/contract.ts";
 import { openLogs } from "../../storage/embedded-log.ts";
-import { Claims, TableReceipts } from "../../storage/records.ts";
+import { TableReceipts } from "../../storage/records.ts";
 import { openLedger, parseWith, sizeOption } from "../shared/drivers.ts";
 import { MemoryMailbox } from "./mailbox.ts";
 import { MemoryTable } from "./table.ts";
