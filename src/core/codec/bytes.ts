@@ -14,7 +14,14 @@ import {
   encodeHex,
 } from "#texts";
 
-export { decodeBase64, encodeBase32, encodeBase58, encodeBase64, encodeHex } from "#texts";
+export {
+  decodeBase64,
+  encodeBase32,
+  encodeBase58,
+  encodeBase64,
+  encodeHex,
+  lengthOfBase64,
+} from "#texts";
 
 const encoder = new TextEncoder();
 const strictDecoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });

@@ -29,8 +29,6 @@ type NameSpan = { readonly start: number; readonly end: number };
 export type JsonReading = {
   readonly value: JsonValue;
   readonly text: string;
-  /** Of the outermost object, in order. */
-  readonly names: readonly NameSpan[];
   /** Some number is an integer beyond ±(2^53 - 1), which two parsers may round differently. */
   readonly unsafeInteger: boolean;
 };
@@ -87,7 +85,14 @@ export function readJson(bytes: Uint8Array, opaque: string | null = null): JsonR
   // The text has one colon per member. A repeated name leaves the tree with fewer members.
   if (census.members !== structure.members)
     return invalidJson("a member name appears twice in one object");
-  return { value, text, names: structure.names, unsafeInteger: census.unsafeInteger };
+  return { value, text, unsafeInteger: census.unsafeInteger };
+}
+
+/** The member names of the outermost object, in order, of a text that was read. */
+export function outerNames(text: string): readonly NameSpan[] {
+  const names: NameSpan[] = [];
+  scanStructure(text, null, names);
+  return names;
 }
 
 /** `undefined` when the text is not JSON. */
@@ -105,18 +110,17 @@ function invalidJson(detail: string): Fault {
 
 const quoteCode = 0x22;
 
-type Structure = {
-  readonly members: number;
-  readonly opaqueChars: number;
-  readonly names: NameSpan[];
-};
+type Structure = { readonly members: number; readonly opaqueChars: number };
 
 /**
  * Bounds the depth and counts outside strings, exactly for whatever `JSON.parse` accepts.
- * Else why it is refused.
+ * Else why it is refused. `names` gets the member names of the outermost object.
  */
-function scanStructure(text: string, opaque: string | null): Structure | string {
-  const names: NameSpan[] = [];
+function scanStructure(
+  text: string,
+  opaque: string | null,
+  names: NameSpan[] | null = null,
+): Structure | string {
   const length = text.length;
   // White space around the opaque value is not part of it.
   let isOpaqueNext = false;
@@ -131,7 +135,10 @@ function scanStructure(text: string, opaque: string | null): Structure | string 
   let at = 0;
   while (at < length) {
     const code = text.charCodeAt(at);
-    if (isOpaqueNext && !isSpace(code)) [isOpaqueNext, inOpaque] = [false, true];
+    if (isOpaqueNext && !isSpace(code)) {
+      isOpaqueNext = false;
+      inOpaque = true;
+    }
     switch (code) {
       case quoteCode: {
         nameStart = at;
@@ -143,8 +150,8 @@ function scanStructure(text: string, opaque: string | null): Structure | string 
       case 0x3a: // a colon
         members++;
         if (depth !== 1) break;
-        names.push({ start: nameStart, end: nameEnd });
-        isOpaqueNext = opaque !== null && isName(text.slice(nameStart, nameEnd), opaque);
+        names?.push({ start: nameStart, end: nameEnd });
+        isOpaqueNext = opaque !== null && isNameAt(text, nameStart, nameEnd, opaque);
         break;
       case 0x7b: // an opening brace
       case 0x5b: // an opening bracket
@@ -166,16 +173,19 @@ function scanStructure(text: string, opaque: string | null): Structure | string 
     if (inOpaque) opaqueChars++;
     at++;
   }
-  return { members, opaqueChars, names };
+  return { members, opaqueChars };
 }
 
 function isSpace(code: number): boolean {
   return code === 0x20 || code === 0x0a || code === 0x0d || code === 0x09;
 }
 
-/** Whether a string of the text, quotes included, is the name: as it is, or with escapes. */
-function isName(quoted: string, name: string): boolean {
-  return quoted.includes("\\") ? parseText(quoted) === name : quoted === `"${name}"`;
+/** Whether a string of the text, quotes included, is the name: as it is, or longer, with escapes. */
+function isNameAt(text: string, start: number, end: number, name: string): boolean {
+  const more = end - start - name.length - 2;
+  if (more <= 0) return more === 0 && text.startsWith(name, start + 1);
+  const quoted = text.slice(start, end);
+  return quoted.includes("\\") && parseText(quoted) === name;
 }
 
 /**
@@ -215,15 +225,18 @@ function inspect(value: JsonValue, census: Census): string | null {
     return Number.isFinite(value) ? null : "a number is out of range";
   }
   if (typeof value === "boolean" || value === null) return null;
-  const isList = Array.isArray(value);
-  const names = isList ? [] : Object.keys(value);
-  census.members += names.length;
-  for (const name of names) {
+  if (Array.isArray(value)) {
+    for (const inner of value) {
+      const problem = inspect(inner, census);
+      if (problem !== null) return problem;
+    }
+    return null;
+  }
+  for (const name in value) {
     if (name === "__proto__") return "a member name is not allowed";
     if (!name.isWellFormed()) return "a member name holds a lone surrogate";
-  }
-  for (const inner of isList ? value : Object.values(value)) {
-    const problem = inspect(inner, census);
+    census.members += 1;
+    const problem = inspect(value[name] as JsonValue, census);
     if (problem !== null) return problem;
   }
   return null;

@@ -61,6 +61,11 @@ export function decodeBase64(text: string): Uint8Array | null {
   }
 }
 
+/** How many bytes `decodeBase64` would give; `null` where it would. */
+export function lengthOfBase64(text: string): number | null {
+  return decodeBase64(text)?.length ?? null;
+}
+
 /** Crockford's, without I, L, O and U. */
 const alphabet32 = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 const alphabet58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";

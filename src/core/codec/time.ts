@@ -18,7 +18,7 @@ const durationMsMax = 30 * dayMs;
 const secondsBelow = 100_000_000_000;
 
 const isoForm =
-  /^(\d{4}-(?:0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01]))T(?:[01]\d|2[0-3])(?::[0-5]\d){2}(?:\.\d{1,9})?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)$/;
+  /^\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])T(?:[01]\d|2[0-3])(?::[0-5]\d){2}(?:\.\d{1,9})?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)$/;
 
 /** The last millisecond of the year 9999, so that what is read can be written in ISO-8601. */
 const timestampMsMax = 253_402_300_799_999;
@@ -39,10 +39,11 @@ function parseEpoch(text: string): number {
 }
 
 function parseIso(text: string): number | null {
-  const [, date = "", day = ""] = isoForm.exec(text) ?? [];
+  if (!isoForm.test(text)) return null;
   // Parsers carry a 31st of June over, or refuse it.
-  const isReal = date !== "" && (day <= "28" || new Date(date).toJSON()?.startsWith(date) === true);
-  return isReal ? Date.parse(text) : null;
+  const date = text.slice(0, "2026-06-31".length);
+  const isReal = date <= `${date.slice(0, 8)}28` || new Date(date).toJSON()?.startsWith(date);
+  return isReal === true ? Date.parse(text) : null;
 }
 
 /** ISO-8601 UTC with milliseconds and `Z`. */

@@ -7,9 +7,9 @@
  * Source: interface "DDN envelope", rules sections 2 and 10.
  */
 import type { Static } from "@sinclair/typebox";
-import { decodeBase64, utf8, type VerifySignature } from "../codec/bytes.ts";
+import { decodeBase64, lengthOfBase64, utf8, type VerifySignature } from "../codec/bytes.ts";
 import { type Did, parseDidUrl, parseUuid, type Uuid } from "../codec/did.ts";
-import { type JsonObject, type JsonReading, readJson } from "../codec/json.ts";
+import { type JsonObject, outerNames, readJson } from "../codec/json.ts";
 import { parseDuration, parseTimestamp, renderDuration, secondMs } from "../codec/time.ts";
 import { badInput, type Fault, fault, type InputError, isFault } from "../fault.ts";
 import type { DidDocument } from "../ledger/account.ts";
@@ -92,7 +92,7 @@ export function decodeEnvelope(body: Uint8Array, limits: EnvelopeLimits): Envelo
     bytes:
       members.recipient === undefined && members.created_at === undefined
         ? body
-        : normalBytes(reading),
+        : normalBytes(reading.text),
   };
   return checkSizes(envelope, limits) ?? envelope;
 }
@@ -186,16 +186,19 @@ function sizeOfPayload(payload: EnvelopeMembers["payload"]): number | null {
   const { ciphertext_b64: ciphertext } = payload;
   return ciphertext === undefined
     ? utf8(JSON.stringify(payload)).length
-    : (decodeBase64(ciphertext)?.length ?? null);
+    : lengthOfBase64(ciphertext);
 }
 
-/** Members that are sent all together or not at all. `schema_version` may also stand alone. */
+const headerMarks = ["encrypted_header", "header_nonce", "header_key_id"] as const;
+const chunkMembers = ["message_group_id", "sequence_number", "total_chunks"] as const;
+const senderMembers = ["from", "sender_key_id", "sender_signature"] as const;
+
+/** Members that are sent all together with any of the marks. `schema_version` may also stand alone. */
 const groups = [
-  { marks: ["encrypted_header", "header_nonce", "header_key_id"], others: ["schema_version"] },
-  { marks: ["message_group_id", "sequence_number", "total_chunks"], others: [] },
-  { marks: ["from", "sender_key_id", "sender_signature"], others: [] },
+  { marks: headerMarks, all: [...headerMarks, "schema_version"] },
+  { marks: chunkMembers, all: chunkMembers },
+  { marks: senderMembers, all: senderMembers },
 ] as const;
-const headerNames = [...groups[0].marks, ...groups[0].others];
 
 /** Two names of one member. */
 const alternates = [
@@ -203,33 +206,43 @@ const alternates = [
   ["timestamp", "created_at"],
 ] as const;
 
+type MemberName = keyof EnvelopeMembers;
+
 /** The rules between members. */
 function brokenRules(members: EnvelopeMembers, payloadBytes: number | null): InputError[] {
   const errors: InputError[] = [];
-  const addError = (name: string, message: string) => errors.push({ pointer: `/${name}`, message });
   for (const [name, alternate] of alternates) {
     if (members[name] === undefined && members[alternate] === undefined)
-      addError(name, "is missing");
+      addError(errors, name, "is missing");
     if (members[name] !== undefined && members[alternate] !== undefined)
-      addError(alternate, `cannot be combined with ${name}`);
+      addError(errors, alternate, `cannot be combined with ${name}`);
   }
-  if (payloadBytes === null) addError("payload/ciphertext_b64", "expected standard Base64, padded");
-  for (const { marks, others } of groups)
-    if (marks.some((name) => members[name] !== undefined))
-      for (const name of [...marks, ...others])
-        if (members[name] === undefined) addError(name, "is missing");
+  if (payloadBytes === null)
+    addError(errors, "payload/ciphertext_b64", "expected standard Base64, padded");
+  for (const { marks, all } of groups)
+    if (hasAny(members, marks))
+      for (const name of all) if (members[name] === undefined) addError(errors, name, "is missing");
   if (members.context !== undefined)
-    for (const name of headerNames)
-      if (members[name] !== undefined) addError(name, "cannot be combined with context");
+    for (const name of groups[0].all)
+      if (members[name] !== undefined) addError(errors, name, "cannot be combined with context");
   const { sequence_number: sequence = 0, total_chunks: total } = members;
   if (total !== undefined && sequence >= total)
-    addError("sequence_number", "must be below total_chunks");
+    addError(errors, "sequence_number", "must be below total_chunks");
   if ((total !== undefined) !== (members.delivery_hint === "chunked"))
-    addError("delivery_hint", "must be chunked with, and only with, chunk members");
+    addError(errors, "delivery_hint", "must be chunked with, and only with, chunk members");
   const { from, sender_key_id: keyId = "#" } = members;
   if (from !== undefined && (keyId.startsWith("#") || parseDidUrl(keyId, from as Did) === null))
-    addError("sender_key_id", "must be an absolute id of a method of from");
+    addError(errors, "sender_key_id", "must be an absolute id of a method of from");
   return errors;
+}
+
+function addError(errors: InputError[], name: string, message: string): void {
+  errors.push({ pointer: `/${name}`, message });
+}
+
+function hasAny(members: EnvelopeMembers, names: readonly MemberName[]): boolean {
+  for (const name of names) if (members[name] !== undefined) return true;
+  return false;
 }
 
 function chunkOf(members: EnvelopeMembers): Envelope["chunk"] {
@@ -275,10 +288,10 @@ const normalNames: Readonly<Record<string, string>> = {
 };
 
 /** The sender's text with the alternate names replaced where they stand. */
-function normalBytes({ text, names }: JsonReading): Uint8Array {
+function normalBytes(text: string): Uint8Array {
   let normal = "";
   let kept = 0;
-  for (const { start, end } of names) {
+  for (const { start, end } of outerNames(text)) {
     const name = normalNames[JSON.parse(text.slice(start, end)) as string];
     if (name === undefined) continue;
     normal += text.slice(kept, start) + name;

@@ -70,6 +70,20 @@ describe.each(runtimes)("texts by the library and by the platform are the same %
     );
   });
 
+  test("the length of a Base64 text is that of what it decodes to", () => {
+    const text = fc.string({ unit: fc.constantFrom(..."AQgwZz09+/== \n"), maxLength: 12 });
+    fc.assert(
+      fc.property(fc.oneof(text, fc.base64String({ maxLength: 60 })), (text) => {
+        const length = library.decodeBase64(text)?.length ?? null;
+        expect(library.lengthOfBase64(text)).toBe(length);
+        expect(within(() => portable.lengthOfBase64(text))).toBe(length);
+      }),
+      { numRuns },
+    );
+    for (const bytes of [48 * 1024, 48 * 1024 + 1, 100_000])
+      expect(library.lengthOfBase64(library.encodeBase64(new Uint8Array(bytes)))).toBe(bytes);
+  });
+
   test("base32", () => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 60 }), (bytes) => {
