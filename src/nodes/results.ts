@@ -38,6 +38,8 @@ export type Results = {
   readonly of: (to: Did, from: Did | null) => EnvelopeResult[];
 };
 
+type CountedResult = { readonly count: number; readonly result: EnvelopeResult };
+
 /** Pairs of sender and recipient that are remembered: about 10 MB when full. */
 const pairsMax = 5_000;
 const resultsOfPair = 4;
@@ -61,18 +63,14 @@ export async function openResults({
     new Bun.CryptoHasher("sha256", key).update(did).digest("hex").slice(0, digestChars);
   // Many results share a millisecond, and clocks go back: the count orders them.
   let added = 0;
-  const pairs = new BoundedMap<
-    string,
-    readonly { readonly count: number; readonly result: EnvelopeResult }[]
-  >(pairsMax);
+  const pairs = new BoundedMap<string, CountedResult[]>(pairsMax);
   return {
     digest: pseudonym,
     add: (result) => {
       const pair = `${result.to} ${result.from ?? ""}`;
-      pairs.set(pair, [
-        { count: added++, result },
-        ...(pairs.get(pair) ?? []).slice(0, resultsOfPair - 1),
-      ]);
+      const results = pairs.get(pair) ?? [];
+      if (results.unshift({ count: added++, result }) > resultsOfPair) results.pop();
+      pairs.set(pair, results);
     },
     forget: (did) => {
       for (const pair of [...pairs].map(([key]) => key))

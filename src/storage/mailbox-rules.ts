@@ -56,7 +56,7 @@ function checkLabels(labels: readonly string[], places: readonly MailboxPlace[])
  * found. Cost: 1 µs a KiB.
  */
 export function shortDigest(envelope: Uint8Array): Uint8Array {
-  return sha256(envelope).subarray(0, digestBytes);
+  return sha256(envelope).slice(0, digestBytes);
 }
 
 export const authorPrefix = "from:";

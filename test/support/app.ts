@@ -5,7 +5,7 @@
 
 import type { TSchema } from "@sinclair/typebox";
 import { configSchema } from "../../src/config/schema.ts";
-import { type App, createApp } from "../../src/nodes/http/app.ts";
+import { type App, createApp, type Respond } from "../../src/nodes/http/app.ts";
 import { createMetrics, httpMetrics, type Metrics } from "../../src/nodes/http/metrics.ts";
 import type { AppOptions, HttpConnection } from "../../src/nodes/http/pipeline.ts";
 import type { Route } from "../../src/nodes/http/route.ts";
@@ -88,7 +88,7 @@ export async function respond(
 }
 
 /** What is answered without an upgrade. */
-export async function answered(responding: Promise<Response | undefined>): Promise<Response> {
+export async function answered(responding: ReturnType<Respond>): Promise<Response> {
   return (await responding) ?? Promise.reject(new Error("the connection became a WebSocket"));
 }
 

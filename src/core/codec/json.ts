@@ -26,7 +26,7 @@ const jsonOpaqueCharsMax = 256 * 1024;
 /** Where a member name of the outermost object is in the text, quotes included. */
 type NameSpan = { readonly start: number; readonly end: number };
 
-export type JsonReading = {
+type JsonReading = {
   readonly value: JsonValue;
   readonly text: string;
   /** Some number is an integer beyond ±(2^53 - 1), which two parsers may round differently. */

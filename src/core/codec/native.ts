@@ -10,7 +10,6 @@ import {
   createHash,
   createPrivateKey,
   createPublicKey,
-  hash,
   type KeyObject,
   sign,
   verify,
@@ -116,7 +115,11 @@ type PartialHash = {
 
 /** The parts of the interface of @noble/hashes that are used here. */
 export const sha256 = Object.assign(
-  (bytes: Uint8Array): Uint8Array => new Uint8Array(hash("sha256", bytes, "buffer")),
+  (bytes: Uint8Array): Uint8Array => {
+    const digest = new Uint8Array(32);
+    Bun.SHA256.hash(bytes, digest);
+    return digest;
+  },
   { create: (): PartialHash => createHash("sha256") },
 );
 

@@ -46,22 +46,31 @@ type From = {
 };
 
 /** How a mailbox sees who sends: whether it is known, and how many are. */
-export async function sendingOf(
+export function sendingOf(
   known: KnownSenders,
   mailbox: MailboxKey,
   from: From,
   nowMs: number,
+): MailboxSender | Promise<MailboxSender> {
+  const { author, pass } = from;
+  return pass !== null || (author !== null && isVerifiedAuthor(author))
+    ? lookUpSender(known, mailbox, from, nowMs)
+    : { isKnown: false, label: author };
+}
+
+async function lookUpSender(
+  known: KnownSenders,
+  mailbox: MailboxKey,
+  { author, pass, envelope }: From,
+  nowMs: number,
 ): Promise<MailboxSender> {
-  const { author, pass, envelope } = from;
-  const isVerified = author !== null && isVerifiedAuthor(author);
-  if (!isVerified && pass === null) return { isKnown: false, label: author };
   const [passes, senders] = await Promise.all([
     readPasses(known.passes, mailbox, nowMs),
     readKnown(known, mailbox, nowMs),
   ]);
   const people = senders.size + (passes?.count ?? 0);
   const shown = passes === null ? null : passLabel(passes, pass, { envelope, nowMs });
-  const day = isVerified ? senders.get(author) : undefined;
+  const day = author !== null && isVerifiedAuthor(author) ? senders.get(author) : undefined;
   const isAcknowledged = day !== undefined && dayNumber(nowMs) <= day + knownDays;
   const who = shown ?? (isAcknowledged ? author : null);
   if (who === null) return { isKnown: false, label: author };

@@ -72,8 +72,8 @@ const floorParts = { known: 2 / 3, new: 3 / 4 } as const;
 const newcomerFloor: MailboxStats = { entries: 2, bytes: 64 * 1024 };
 /** The number of known people is rounded up, so that the next one changes no floor. */
 const peopleStep = 8;
-/** Percent for a network in the store: no network fills it alone. */
-const networkPercent = 50;
+/** What a network may have of the store: none fills it alone. */
+const networkPart = 0.5;
 
 /**
  * The places for an entry: a floor of its sender, then the rest of its side. The pools are `known`, `known-rest`, `new`
@@ -116,11 +116,14 @@ function floorOf(pool: MailboxStats, people: number): MailboxStats {
 }
 
 function poolOf(settings: MailboxLimits, percent: number): MailboxStats {
-  const part = (all: number, min: number) => Math.max(min, Math.round((all * percent) / 100));
   return {
-    entries: part(settings.recipient_entries_max, poolEntriesMin),
-    bytes: part(settings.recipient_bytes_max, poolBytesMin),
+    entries: partOf(settings.recipient_entries_max, percent, poolEntriesMin),
+    bytes: partOf(settings.recipient_bytes_max, percent, poolBytesMin),
   };
+}
+
+function partOf(all: number, percent: number, min: number): number {
+  return Math.max(min, Math.round((all * percent) / 100));
 }
 
 function shareOf(label: string, { entries, bytes }: MailboxStats): MailboxShare {
@@ -132,11 +135,9 @@ export function storeShareOf(
   { network }: Origin,
   settings: Pick<Config["cache"], "store_entries_max" | "store_bytes_max">,
 ): MailboxShare {
-  const half = (all: number, min: number) =>
-    Math.max(min, Math.floor((all * networkPercent) / 100));
   return {
     label: networkLabels(network).via,
-    entriesMax: half(settings.store_entries_max, 100),
-    bytesMax: half(settings.store_bytes_max, 1024 ** 2),
+    entriesMax: Math.max(100, Math.floor(settings.store_entries_max * networkPart)),
+    bytesMax: Math.max(1024 ** 2, Math.floor(settings.store_bytes_max * networkPart)),
   };
 }

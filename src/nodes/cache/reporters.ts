@@ -18,7 +18,10 @@ type Reporting = {
 };
 
 /** What the mailbox sees in who sends, with the place that a report has. */
-export type PlaceReporter = (seen: MailboxSender, of: Reporting) => Promise<MailboxSender>;
+export type PlaceReporter = (
+  seen: MailboxSender,
+  of: Reporting,
+) => MailboxSender | Promise<MailboxSender>;
 
 export type ReporterParts = {
   readonly members: Pick<Members, "of" | "counts">;
@@ -30,17 +33,25 @@ const memberMs = 7 * dayMs;
 
 /** Costs one read for each envelope to the operator, and none for others. Without an operator there are no reports. */
 export function createReporters({ members, operator }: Partial<ReporterParts>): PlaceReporter {
-  if (members === undefined || operator === undefined) return async (seen) => seen;
-  return async (seen, { mailbox, sender, nowMs }) => {
-    const { isKnown, label } = seen;
-    if (isKnown || label === null || sender === null || didOf(mailbox) !== operator.did)
-      return seen;
+  if (members === undefined || operator === undefined) return (seen) => seen;
+  const ofMember = async (
+    label: string,
+    sender: Did,
+    nowMs: number,
+    seen: MailboxSender,
+  ): Promise<MailboxSender> => {
     const [member, counts] = await Promise.all([
       members.of(sender, nowMs),
       members.counts(nowMs),
     ]).catch(noMember);
     const isLong = member !== null && nowMs - member.sinceMs >= memberMs;
     return isLong ? { isKnown: true, label, who: label, people: counts.all } : seen;
+  };
+  return (seen, { mailbox, sender, nowMs }) => {
+    const { isKnown, label } = seen;
+    return isKnown || label === null || sender === null || didOf(mailbox) !== operator.did
+      ? seen
+      : ofMember(label, sender, nowMs, seen);
   };
 }
 

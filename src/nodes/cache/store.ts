@@ -81,7 +81,11 @@ export async function storeEnvelope(
   submitted: Submitted,
 ): Promise<StoreReceipt | Fault> {
   const { nowMs } = submitted;
-  const admission = await admitEnvelope(parts, envelope, submitted);
+  const untimely = checkEnvelopeTime(envelope, nowMs, parts.rules.limits);
+  if (untimely !== null) return untimely;
+  const { senderHome: home = null, network, relayed } = submitted;
+  const facts = relayed ?? (await gatherFacts(parts, envelope, { home, network }));
+  const admission = admitEnvelope(parts, envelope, facts, nowMs);
   if (isFault(admission)) return admission;
   const mailbox = mailboxOf(envelope.to, admission.recipient.life);
   const author = authorOf(envelope, admission.sender);
@@ -152,15 +156,13 @@ export function storeRules(
   };
 }
 
-async function admitEnvelope(
-  parts: StoreParts,
+function admitEnvelope(
+  { rules }: StoreParts,
   envelope: Envelope,
-  { nowMs, relayed, senderHome: home = null, network }: Submitted,
-): Promise<Admission | Fault> {
-  const untimely = checkEnvelopeTime(envelope, nowMs, parts.rules.limits);
-  if (untimely !== null) return untimely;
-  const gathered = relayed ?? (await gatherFacts(parts, envelope, { home, network }));
-  const admission = decideAdmission(envelope, gathered, parts.rules, nowMs);
+  facts: AdmissionFacts,
+  nowMs: number,
+): Admission | Fault {
+  const admission = decideAdmission(envelope, facts, rules, nowMs);
   if (isFault(admission) || envelope.hint !== "direct") return admission;
   return fault("not_deliverable", "the sender does not allow a Cache for this envelope");
 }
@@ -168,16 +170,11 @@ async function admitEnvelope(
 /** The recipient's document must list this Cache. */
 export function checkService({ document }: Subject, endpoints: readonly string[]): Fault | null {
   if (document === null) return fault("recipient_not_found", "the recipient does not exist");
-  const published = document.service.some(
-    (service) =>
-      service.type === "SvcCacheService" &&
-      service.serviceEndpoint.some((endpoint) =>
-        endpoints.some((own) => sameEndpoint(own, endpoint)),
-      ),
-  );
-  return published
-    ? null
-    : fault("service_not_found", "the recipient publishes no service of this Cache");
+  for (const { type, serviceEndpoint } of document.service)
+    if (type === "SvcCacheService")
+      for (const endpoint of serviceEndpoint)
+        for (const own of endpoints) if (sameEndpoint(own, endpoint)) return null;
+  return fault("service_not_found", "the recipient publishes no service of this Cache");
 }
 
 /** Bound of the contract for `headerPreview`. */

@@ -22,7 +22,7 @@ import { preflightHeaders, type Route, type RoutedRequest } from "./route.ts";
 export type Respond = (
   request: RoutedRequest,
   connection: HttpConnection,
-) => Promise<Response | undefined>;
+) => Response | undefined | Promise<Response | undefined>;
 
 export type App = {
   /** Each path of the routes with what answers all its methods, for the server's own table. */
@@ -148,7 +148,7 @@ function tableOf(routes: Elysia["routes"]): Record<string, Respond> {
     Object.entries(Object.groupBy(routes, ({ path }) => path)).map(([path, ofPath = []]) => {
       const composed = new Map(ofPath.map((route) => [route.method as string, route.compile()]));
       const others = composed.get("ALL");
-      const respond: Respond = async (request, connection) => {
+      const respond: Respond = (request, connection) => {
         const answer = composed.get(request.method) ?? others;
         return answer?.(elysiaContext(request, connection));
       };

@@ -10,7 +10,7 @@ import { joinBytes } from "../../core/codec/bytes.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
 import { late, withDeadline } from "../../core/std/bounded.ts";
 import { countedBytesMin, type FairShare, nextIteration } from "./capacity.ts";
-import type { JsonParts, Route } from "./route.ts";
+import { type Answer, type JsonParts, partsOf, type Route, splice, splicedBytes } from "./route.ts";
 
 type BodyRules = {
   readonly bytesMax: number;
@@ -22,6 +22,9 @@ type BodyRules = {
 
 /** A body, and its share of the budget, which the reader releases. */
 export type ReadBody = { readonly bytes: Uint8Array; readonly held: number };
+
+/** `full`: the budget has no room. */
+type BodyOutcome = ReadBody | Fault | "full";
 
 export const noBody: ReadBody = { bytes: new Uint8Array(0), held: 0 };
 
@@ -83,20 +86,28 @@ function checkMediaType(headers: Headers): Fault | null {
  * `invalid_request`, one that the budget has no room for is `full`. What a refused body
  * counted is released.
  */
-export async function readBody(
+export function readBody(
   request: Request,
   announced: number | null,
   rules: BodyRules,
-): Promise<ReadBody | Fault | "full"> {
+): BodyOutcome | Promise<BodyOutcome> {
   const { budget, client, deadlineMs } = rules;
   if (!budget.take(client, countedBytesMin)) return "full";
   if (announced === null || announced > countedBytesMin) return readStream(request, rules);
   const reading = request.bytes();
   // Most bodies came with their head: a timer for each would be a twentieth of a store.
-  const hasArrived = Bun.peek.status(reading) === "fulfilled";
-  const bytes = hasArrived
-    ? await reading
-    : await withDeadline(reading, deadlineMs).catch(brokenOff);
+  const arrived = Bun.peek(reading);
+  if (arrived instanceof Uint8Array) return shortBody(arrived, announced, rules);
+  return withDeadline(reading, deadlineMs)
+    .catch(brokenOff)
+    .then((bytes) => shortBody(bytes, announced, rules));
+}
+
+function shortBody(
+  bytes: Uint8Array | typeof late,
+  announced: number,
+  { budget, client }: BodyRules,
+): BodyOutcome {
   // Fewer bytes than announced: the client went away, or the framing was broken.
   if (bytes !== late && bytes.length === announced) return { bytes, held: countedBytesMin };
   budget.give(client, countedBytesMin);
@@ -106,12 +117,12 @@ export async function readBody(
 async function readStream(
   request: Request,
   { bytesMax, budget, client, ...rules }: BodyRules,
-): Promise<ReadBody | Fault | "full"> {
+): Promise<BodyOutcome> {
   const reader = (request.body ?? new Blob([]).stream()).getReader();
   const deadlineMs = performance.now() + rules.deadlineMs;
   const chunks: Uint8Array[] = [];
   let [received, held] = [0, countedBytesMin];
-  const readNext = async (): Promise<ReadBody | Fault | "full" | null> => {
+  const readNext = async (): Promise<BodyOutcome | null> => {
     const step = await withDeadline(reader.read(), deadlineMs - performance.now()).catch(brokenOff);
     if (step === late) return stalled();
     if (step.done) return { bytes: joinBytes(chunks), held };
@@ -203,7 +214,7 @@ function stalled(): Fault {
 // ----------------------------------------------------------------------------------------- long answers
 
 /** Answers up to this size are left to the server and not counted. */
-export const shortAnswerBytesMax = 64 * 1024;
+const shortAnswerBytesMax = 64 * 1024;
 const chunkBytes = 256 * 1024;
 /**
  * What an unread answer holds of its largest part, measured under
@@ -211,6 +222,18 @@ const chunkBytes = 256 * 1024;
  * and those of parts that the kernel took before.
  */
 const answerCopies = 3;
+
+/** What of an answer is too long to go out at once; `null` of a short one. */
+export function longParts({ jsonParts, body }: Answer, method: string): JsonParts | null {
+  if (method === "HEAD") return null;
+  if (jsonParts !== undefined) return jsonParts;
+  const content = body?.content ?? "";
+  // A text is a small page or refusal of our own.
+  if (typeof content === "string" || content instanceof ReadableStream) return null;
+  const parts = partsOf(content);
+  const bytes = splicedBytes(parts);
+  return bytes > shortAnswerBytesMax ? { bytes, parts: [splice(parts)] } : null;
+}
 
 /** `deadlineMs`: how long a client may take to read one chunk. */
 type StreamRules = Omit<BodyRules, "bytesMax">;

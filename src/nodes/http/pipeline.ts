@@ -18,10 +18,10 @@ import {
   checkBodyHead,
   discardBody,
   isBodiless,
+  longParts,
   noBody,
   type ReadBody,
   readBody,
-  shortAnswerBytesMax,
   streamParts,
 } from "./body.ts";
 import {
@@ -48,12 +48,9 @@ import {
   faultOf,
   internalError,
   type JsonParts,
-  partsOf,
   type Route,
   type RoutedRequest,
   renderResponse,
-  splice,
-  splicedBytes,
 } from "./route.ts";
 
 export type AppOptions = {
@@ -273,7 +270,8 @@ export async function serve(
     await iterationEnd();
     const exchange = new Exchange(http, plan, request, clientOf(http, request, peer), connection);
     const worked = (await admitRequest(exchange)) ?? (await runRoute(exchange));
-    const result = isFault(worked) ? worked : await boundLength(exchange, worked);
+    const parts = isFault(worked) ? null : longParts(worked, exchange.method);
+    const result = parts === null ? worked : await boundLength(exchange, worked as Answer, parts);
     record(exchange, result, performance.now() - startedMs);
     return result.status === 101 ? undefined : render(exchange, result);
   } catch (error) {
@@ -413,10 +411,7 @@ function render(
 }
 
 /** A long answer goes out as the client reads it; when clients keep too much waiting, 503. */
-async function boundLength(exchange: Exchange, answer: Answer): Promise<Result> {
-  const { jsonParts, body } = answer;
-  const parts = jsonParts ?? longParts(answer);
-  if (parts === null || exchange.method === "HEAD") return answer;
+async function boundLength(exchange: Exchange, answer: Answer, parts: JsonParts): Promise<Result> {
   const { http, plan, requestId, network: client } = exchange;
   const content = await streamParts(parts, {
     budget: http.capacity.answerBytes,
@@ -426,19 +421,16 @@ async function boundLength(exchange: Exchange, answer: Answer): Promise<Result> 
   if (content === null) return refuseLate(exchange, "bytes");
   if (isFault(content)) return content;
   const { jsonParts: _, ...rest } = answer;
-  return { ...rest, body: { contentType: body?.contentType ?? "application/json", content } };
-}
-
-function longParts({ body }: Answer): JsonParts | null {
-  const content = body?.content ?? "";
-  // A text is a small page or refusal of our own.
-  if (typeof content === "string" || content instanceof ReadableStream) return null;
-  const parts = partsOf(content);
-  const bytes = splicedBytes(parts);
-  return bytes > shortAnswerBytesMax ? { bytes, parts: [splice(parts)] } : null;
+  return {
+    ...rest,
+    body: { contentType: answer.body?.contentType ?? "application/json", content },
+  };
 }
 
 // --------------------------------------------------------------------------------------- log and metrics
+
+/** Levels of the log that have a line for each request. */
+const showsRequests: readonly string[] = ["info", "debug"];
 
 function record(exchange: Exchange, result: Result, durationMs: number): void {
   const { http, plan, method, envelope, requestId, nowMs: atMs } = exchange;
@@ -448,12 +440,15 @@ function record(exchange: Exchange, result: Result, durationMs: number): void {
   metrics.requests.add([method, route, String(status)]);
   metrics.seconds.observe([route], durationMs / 1_000);
   if (isFault(result)) metrics.refusals.add([result.code]);
-  if (envelope !== null)
-    results?.add({ ...envelope, atMs, requestId, route, status, ...loggedOutcome(result) });
+  if (envelope !== null && results !== undefined) {
+    const { messageId, to, from } = envelope;
+    const { code, detail } = loggedOutcome(result);
+    results.add({ messageId, to, from, atMs, requestId, route, status, code, detail });
+  }
   const isSampled = status === 429 || status === 503;
   const standsFor = isSampled ? http.floods.refused(exchange.source.masked) : 1;
   if (standsFor === 0) metrics.unlogged.add([]);
-  if (standsFor === 0 || !["info", "debug"].includes(http.settings.log_level)) return;
+  if (standsFor === 0 || !showsRequests.includes(http.settings.log_level)) return;
   const trace = traceparentOf(exchange.headers);
   http.log("info", "request", {
     request_id: requestId,

@@ -10,7 +10,7 @@ import { encodeBase64, type VerifySignature } from "../../core/codec/bytes.ts";
 import { type Did, parseDid } from "../../core/codec/did.ts";
 import type { JsonObject } from "../../core/codec/json.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
-import type { PersonaPolicy } from "../../core/ledger/account.ts";
+import type { DeliveryPolicyLinks } from "../../core/ledger/account.ts";
 import { homesOf, parseHome } from "../../core/ledger/home.ts";
 import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { bundleDigest, renderBundle } from "../../core/message/bundle.ts";
@@ -104,8 +104,8 @@ export async function gatherRecipientFacts(
   const receives = recipient !== null && !recipient.deactivated;
   const policy = receives ? decidePolicy(await gatherPolicyFacts(source, recipient, tag)) : null;
   const isForeign = recipient?.foreign !== undefined && !(await source.servesGuests());
-  const unsigned = { signature: "absent", senderHome: null, isOwnSender: false } as const;
-  return { recipient, policy, isForeign, ...unsigned };
+  const signature = "absent";
+  return { recipient, policy, isForeign, signature, senderHome: null, isOwnSender: false };
 }
 
 /**
@@ -118,16 +118,31 @@ async function gatherPolicyFacts(
   tag: string | null,
 ): Promise<PolicyFacts> {
   const { links } = recipient;
-  const personas = links?.personaPolicies ?? [];
-  const [tagPolicy, recipientPolicy, ...personaPolicies] = await Promise.all([
-    tag !== null && isTagListed(links, tag) ? source.policy("tag", tag) : null,
-    source.policy("recipient", links?.recipientPolicy ?? recipient.did),
-    ...personas.map((persona) => source.persona(persona)),
-  ]);
-  const counts = tagPolicy !== null || recipientPolicy !== null;
+  const ofRecipient = source.policy("recipient", links?.recipientPolicy ?? recipient.did);
+  const hasMore = isTagListed(links, tag) || (links?.personaPolicies.length ?? 0) > 0;
+  const [recipientPolicy, more] = hasMore
+    ? await Promise.all([ofRecipient, gatherLinked(source, links, tag)])
+    : [await ofRecipient, nothingLinked];
+  const counts = more.tagPolicy !== null || recipientPolicy !== null;
   const blockTimeMs = counts ? await source.blockTimeMs() : 0;
-  const known = personaPolicies.filter((policy): policy is PersonaPolicy => policy !== null);
-  return { links, tag, tagPolicy, recipientPolicy, personaPolicies: known, blockTimeMs };
+  return { links, tag, recipientPolicy, blockTimeMs, ...more };
+}
+
+/** Of the tag, where it is listed, and of the personas. */
+type LinkedPolicies = Pick<PolicyFacts, "tagPolicy" | "personaPolicies">;
+
+const nothingLinked: LinkedPolicies = { tagPolicy: null, personaPolicies: [] };
+
+async function gatherLinked(
+  source: RecipientSource,
+  links: DeliveryPolicyLinks | null,
+  tag: string | null,
+): Promise<LinkedPolicies> {
+  const [tagPolicy, ...personas] = await Promise.all([
+    tag !== null && isTagListed(links, tag) ? source.policy("tag", tag) : null,
+    ...(links?.personaPolicies ?? []).map((persona) => source.persona(persona)),
+  ]);
+  return { tagPolicy, personaPolicies: personas.filter((policy) => policy !== null) };
 }
 
 // ----------------------------------------------------------------------------------------------- decide
