@@ -343,7 +343,8 @@ test("what a device of a thief says of a time to come keeps no own group as it i
   );
 }, 60_000);
 
-test("a hand-over that a removed device left in the mailbox of a device that was off is not followed", async () => {
+/** A device of a thief shows a hand-over of an own group to one device alone, and is removed by another one. */
+async function handedOverAside(isOff: boolean): Promise<void> {
   const [phone, bob, mallory] = [await open(place()), await open(place()), await open(place())];
   const [tabletAt, where] = [place(), place()];
   await meet(phone, bob, mallory);
@@ -366,7 +367,7 @@ test("a hand-over that a removed device left in the mailbox of a device that was
   const ownDid = async (me: Waypost) =>
     (await me.devices.list()).find(({ isThis }) => isThis)?.did ?? ("" as Did);
   const [phoneDid, thiefDid] = [await ownDid(phone), await ownDid(thief)];
-  await tablet.close();
+  if (isOff) await tablet.close();
   const one = { id, maker: phone.did, nonce: (await rowAt(thief, where, id)).state.nonce };
   const named = { ...one, next: mallory.did };
   const { rootSeed } = thief.identity;
@@ -396,20 +397,32 @@ test("a hand-over that a removed device left in the mailbox of a device that was
   await until(
     async () => told.length,
     (count) => count > 0,
-  ).finally(() => {
-    globalThis.fetch = honestFetch;
-  });
+  );
+  if (!isOff) await shows(tablet, id, { ...facts, next: mallory.did } as Facts);
+  await again.close();
+  globalThis.fetch = honestFetch;
   expect(new Set(told).has(phoneDid)).toBe(false);
   expect(told.length).toBeGreaterThan(0);
-  await again.close();
   await phone.devices.remove(thiefDid);
-  const back = await open(tabletAt);
+  const back = isOff ? await open(tabletAt) : tablet;
   await taken(phone, back);
   expect((await listed(back)).length).toBe(2);
   await (await phone.groups.get(id))?.change({ name: "Climbing" });
   await shows(back, id, { ...facts, name: "Climbing" } as Facts);
   expect((await rowAt(back, tabletAt, id)).handOvers ?? []).toEqual([]);
-}, 60_000);
+}
+
+test(
+  "a hand-over that a removed device left in the mailbox of a device that was off is not followed",
+  () => handedOverAside(true),
+  60_000,
+);
+
+test(
+  "a hand-over that a removed device showed to one device alone ends with the keys",
+  () => handedOverAside(false),
+  60_000,
+);
 
 test("a device that is linked after new keys follows the hand-over that the others had followed before", async () => {
   const [phone, bob] = [await open(place()), await open(place())];

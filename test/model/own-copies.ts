@@ -26,6 +26,7 @@ export function firstKept({ identity, name, head, nowMs }: First): Kept {
     second: null,
     handOvers: [],
     handing: null,
+    handedOver: null,
     groupRoot: 0,
     statements: [],
     leavings: [],

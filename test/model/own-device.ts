@@ -130,6 +130,7 @@ export class Device {
       if (job !== null && job.next !== next.head.root) this.kept.job = null;
       // The device that made the key signs the same states anew.
       if (this.isMaker && next.head.maker === this.did) this.#takeOver(next.head);
+      this.signNextAgain(this.kept.group);
     }
     return last;
   }
@@ -137,6 +138,21 @@ export class Device {
   #takeOver(head: Head): void {
     this.countUnder(head.number);
     this.sign();
+  }
+
+  /** Under new keys: by the device that made them, and by the one that had signed it before. */
+  signNextAgain(before: GroupState): void {
+    const { kept } = this;
+    const { head } = kept.ring;
+    const { id, next } = before;
+    const isMine = kept.handedOver === id && kept.group.id === id;
+    if (isMine && next !== undefined && kept.group.next === undefined)
+      kept.group = { ...kept.group, next };
+    if (!kept.seeds.includes(head.root)) return;
+    kept.handOvers = kept.handOvers.map((one) => {
+      const isAgain = head.maker === this.did || kept.handedOver === one.id;
+      return one.maker === this.identity && isAgain ? { ...one, root: head.root } : one;
+    });
   }
 
   /** From another key on the wish that was made under the one before ends. */
@@ -372,9 +388,9 @@ export class Device {
 
   #bundle(): Bundle {
     const { statements, leavings, handOvers, ring } = this.kept;
-    // Its own ones by the key in force.
-    const said = handOvers.map((one) =>
-      one.maker === this.identity ? { ...one, root: ring.head.root } : one,
+    // Its own ones by the key in force alone.
+    const said = handOvers.filter(
+      ({ maker, root }) => maker !== this.identity || root === ring.head.root,
     );
     return { statements, leavings, handOvers: said };
   }
@@ -468,7 +484,9 @@ export class Device {
           },
         );
         this.countUnder(merged.root);
+        const held = kept.group;
         kept.group = merged.state;
+        this.signNextAgain(held);
         continue;
       }
       const ago = roots.length - 1 - at;

@@ -192,6 +192,8 @@ export type Kept = {
   /** Of the groups before, and of this one. */
   handOvers: SignedHandOver[];
   handing: HandOverWish | null;
+  /** Of which group this device has signed a hand-over. */
+  handedOver: string | null;
   /** Number of the maker's root key under which the state counts; only at its devices. */
   groupRoot: number;
   statements: Signed[];

@@ -77,6 +77,7 @@ export class Handing {
       this.#world.leaks.add("what a removed device had wished was done");
     this.#world.handedOver.add(`${id} ${next}`);
     kept.group = { ...before, next };
+    kept.handedOver = id;
     kept.handOvers = handOversOf([
       ...kept.handOvers,
       { id, maker, nonce, next, root: kept.ring.head.root },

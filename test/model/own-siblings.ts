@@ -57,7 +57,7 @@ export class Siblings {
     const isWished = isReached && rules.countsWish(groupRoot, kept.ring.head.number);
     const counting = (bundle.handOvers ?? []).filter((one) => {
       const ago = this.#ago(one);
-      return ago !== null && (one.maker === identity || rules.countsAt(ago));
+      return ago !== null && rules.countsAt(ago);
     });
     kept.handing = rules.joinWishes(kept.handing, isWished ? wish : null);
     const succession = { former, state: group };
@@ -110,6 +110,7 @@ export class Siblings {
     const isNew = merged.root !== held.root || !isSameState(merged.state, held.state);
     device.countUnder(merged.root);
     kept.group = merged.state;
+    if (merged.root !== held.root) device.signNextAgain(held.state);
     kept.leavings = leavingsOf([...kept.leavings, ...bundle.leavings]);
     if (isNew) device.sign();
   }

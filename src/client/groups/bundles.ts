@@ -10,6 +10,7 @@ import {
   goOnMs,
   type HandOverWish,
   handOversMax,
+  isFollowed,
   joinWishes,
   type Succession,
 } from "./handing.ts";
@@ -76,6 +77,8 @@ export type GroupRow = Bundle &
     readonly was: Readonly<Record<string, number>>;
     /** What other own devices have, of which this one can't judge everything so far. */
     readonly owed?: readonly OwedRow[];
+    /** Of which id this device has signed a hand-over: under new keys it says so again. */
+    readonly handedOver?: string;
     /** Of another's group: nothing in its state but what its maker has signed. Missing in rows of earlier versions. */
     readonly isSigned?: true;
   };
@@ -315,6 +318,24 @@ export function nearRow(
   };
 }
 
+/** What this device itself has signed, it says under the keys in force as well. */
+export function withSignedNext(row: GroupRow, state: GroupState): GroupState {
+  const { id, next } = row.state;
+  const isMine = row.handedOver === id && state.id === id && next !== undefined;
+  return isMine && state.next === undefined ? { ...state, next } : state;
+}
+
+/** What only this device knows of itself. */
+export const handedOverIn = ({ handedOver }: GroupRow): Pick<GroupRow, "handedOver"> =>
+  handedOver === undefined ? {} : { handedOver };
+
+/** Of own hand-overs those that the conversation has followed, or will. */
+export const followedIn = (
+  row: GroupRow,
+  handOvers: readonly SignedHandOver[],
+  own: Did,
+): SignedHandOver[] => handOvers.filter((one) => one.maker !== own || isFollowed(row, one));
+
 /** Of two devices, for a group of their own. `root` is the root key of this identity, under which its own groups count. */
 export function mergeRows(
   held: GroupRow,
@@ -326,7 +347,8 @@ export function mergeRows(
   if (further === "held") return { ...held, handOvers };
   if (further === "given") {
     const joined = isIn(given.state, own) ? given.joined : held.joined;
-    return { ...given, handOvers, joined, waiting: held.waiting, owed: held.owed ?? [] };
+    const mine = handedOverIn(held);
+    return { ...given, ...mine, handOvers, joined, waiting: held.waiting, owed: held.owed ?? [] };
   }
   const isMaker = held.state.maker === own && held.root !== given.root;
   const heldWish = held.root === root ? (held.handing ?? null) : null;
@@ -336,10 +358,11 @@ export function mergeRows(
     state: row.state,
   });
   const state = isMaker
-    ? mergeOwn(numbered(held, !isLater), numbered(given, isLater)).state
+    ? withSignedNext(held, mergeOwn(numbered(held, !isLater), numbered(given, isLater)).state)
     : joinStates(held.state, given.state);
   return {
     v: 2,
+    ...handedOverIn(held),
     state,
     root: isMaker && isLater ? given.root : held.root,
     statements: given.statements.reduce<readonly SignedStatement[]>(
@@ -352,7 +375,7 @@ export function mergeRows(
     waiting: held.waiting,
     owed: held.owed ?? [],
     was: { ...held.was, ...given.was },
-    handOvers,
+    handOvers: isMaker ? followedIn({ ...held, state }, handOvers, own) : handOvers,
     former: held.former ?? [],
     second: held.second ?? given.second ?? null,
     handing: joinWishes(heldWish, given.handing ?? null),

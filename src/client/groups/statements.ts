@@ -324,16 +324,16 @@ export function heal(state: GroupState, statement: Statement): GroupState {
 
 /**
  * Of two devices of the maker, each with the number of the root key under which its state counts: of one number they join.
- * Otherwise the state under the later key is the beginning, and what the other device had is healed.
+ * Otherwise the state under the later key is the beginning, and what the other device had is healed. To whom that device had
+ * the group handed over ends with its key: a removed one may have said so.
  */
 export function mergeOwn(held: OwnState | null, given: OwnState): OwnState {
   if (held === null) return given;
   if (held.root === given.root)
     return { root: held.root, state: joinStates(held.state, given.state) };
   const [later, earlier] = held.root > given.root ? [held, given] : [given, held];
-  const { left, next } = earlier.state;
-  const known = { ...later.state, left, ...(next === undefined ? {} : { next }) };
-  const state = heal(joinStates(later.state, known), earlier.state);
+  const { left } = earlier.state;
+  const state = heal(joinStates(later.state, { ...later.state, left }), earlier.state);
   return { root: later.root, state };
 }
 type OwnState = { readonly root: number; readonly state: GroupState };

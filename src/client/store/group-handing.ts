@@ -68,12 +68,11 @@ export class GroupHanding {
   }
 
   /**
-   * After new keys, at the device that made them, what was followed here: other own devices take a hand-over that they don't
-   * have from the key in force alone.
+   * After new keys, at the device that made them, what was followed here, and at another one what it had signed itself: other
+   * own devices take a hand-over that they don't have from the key in force alone.
    */
   async signAgain(): Promise<void> {
     const root = await this.#talk.root();
-    if (!(await this.#talk.hasMadeKeys())) return;
     for (const raw of await this.#own.table.values<GroupRow>(rowsOf.groups))
       await this.#signRowAgain(upgradeRow(raw), root);
   }
@@ -84,7 +83,7 @@ export class GroupHanding {
       one.maker === did && one.key !== root && isFollowed(row, one);
     const signed = new Map<string, SignedHandOver>();
     for (const one of (row.handOvers ?? []).filter(isOld))
-      signed.set(one.signature, await this.#talk.signHandOver(one));
+      for (const again of await this.#talk.signedNow(row, one)) signed.set(one.signature, again);
     if (signed.size === 0) return;
     await table.change(async (batch) => {
       const now = await groupAt(table, row.state.id, batch);

@@ -14,6 +14,7 @@ import {
   addOwed,
   bundleIn,
   type GroupRow,
+  handedOverIn,
   mergeRows,
   nearRow,
   newRow,
@@ -122,7 +123,9 @@ function takeRow(
   const removals = held === null ? [] : removalsOf(held);
   const begun = { ...newRow(emptyGroup(maker, nonce)), former: way, removals };
   const { waiting = [], owed = [], joined = 0 } = held ?? {};
-  const before = held !== null && further === "both" ? held : { ...begun, waiting, owed, joined };
+  const mine = held === null ? {} : handedOverIn(held);
+  const before =
+    held !== null && further === "both" ? held : { ...begun, ...mine, waiting, owed, joined };
   const { row, waits } = hearAll(before, said, listener);
   const isHeard = waits.statements.length === 0;
   const gone = isHeard ? followed(row, said, listener) : row;
@@ -181,7 +184,8 @@ export class OwnGroups {
 
   /** Takes what another own device has of a group. Returns what changed. */
   async take(raw: GroupRow): Promise<StoreChange | null> {
-    const given: GroupRow = { ...readableRow(upgradeRow(raw)), waiting: [], owed: [] };
+    const { handedOver: _, ...row } = readableRow(upgradeRow(raw));
+    const given: GroupRow = { ...row, waiting: [], owed: [] };
     const { nowMs } = this.#own;
     return this.#take(given, { sinceMs: nowMs(), root: await this.#root(), isFirst: true });
   }

@@ -23,6 +23,7 @@ import {
   type Standing,
   standingOf,
   upgradeRow,
+  withSignedNext,
   withState,
 } from "../groups/bundles.ts";
 import { follow, namesOf, withoutNext } from "../groups/handing.ts";
@@ -251,7 +252,8 @@ function hearOne(
   if (isMaker && by === "in_force" && key === root && row.root !== root && row.root !== "") {
     const begun = { ...emptyGroup(statement.maker, statement.nonce), ...statement };
     const before = nearState(row.state, nowMs);
-    const { state } = mergeOwn({ root: 0, state: before }, { root: 1, state: begun });
+    const merged = mergeOwn({ root: 0, state: before }, { root: 1, state: begun });
+    const state = withSignedNext(row, merged.state);
     return { ...withState(row, state, own), root, handing: null };
   }
   const state = hear(row.state, statement, { own, signedBy: by, nowMs });

@@ -11,6 +11,7 @@ import { attempt, ClientError, localError, pause } from "../base/failure.ts";
 import {
   type Bundle,
   fitting,
+  followedIn,
   type GroupRow,
   membersMax,
   newRow,
@@ -22,9 +23,10 @@ import {
   type SignedStatement,
   standingOf,
   upgradeRow,
+  withSignedNext,
   withState,
 } from "../groups/bundles.ts";
-import { found, goOnMs, isFollowed, isHandedOver } from "../groups/handing.ts";
+import { found, goOnMs, isHandedOver, withoutNext } from "../groups/handing.ts";
 import { removalsFor } from "../groups/removals.ts";
 import {
   answerAgainMs,
@@ -136,9 +138,9 @@ export class GroupTalk {
   async #bundle(row: GroupRow): Promise<Bundle> {
     const { did } = this.#own;
     const handOvers: SignedHandOver[] = [];
-    for (const one of row.handOvers ?? [])
+    for (const one of followedIn(row, row.handOvers ?? [], did))
       if (one.maker !== did) handOvers.push(one);
-      else if (isFollowed(row, one)) handOvers.push(await this.signHandOver(one));
+      else handOvers.push(...(await this.signedNow(row, one)));
     const leavings = row.leavings.filter(({ id }) => id === row.state.id);
     const { statements } = row.state.maker === did ? await this.#ownStatement(row) : row;
     return fitting({ statements, leavings, handOvers });
@@ -146,6 +148,17 @@ export class GroupTalk {
 
   async #ownStatement({ state }: GroupRow) {
     return { statements: [await this.#sign(state)] };
+  }
+
+  /**
+   * An own hand-over by the key in force: signed once more by the device that made the keys, or that had signed it before. From
+   * any other device a removed one could have it.
+   */
+  async signedNow(row: GroupRow, one: SignedHandOver): Promise<SignedHandOver[]> {
+    if (one.key === (await this.root())) return [one];
+    return row.handedOver === one.id || (await this.hasMadeKeys())
+      ? [await this.signHandOver(one)]
+      : [];
   }
 
   /** By the root key of this device. */
@@ -162,18 +175,23 @@ export class GroupTalk {
     for (const raw of await table.values<GroupRow>(rowsOf.groups)) {
       const row = upgradeRow(raw);
       const isDue = row.state.maker === did && row.root !== root && (isFirst || row.root === "");
-      if (isDue) await this.#putRoot(row.state.id, root);
+      if (isDue) await this.#putRoot(row.state.id, { root, isFirst });
     }
   }
 
   /** What devices have wished, or said of a time to come, ends with the keys under which they did. */
-  #putRoot(id: string, root: string): Promise<void> {
-    const { table, nowMs } = this.#own;
+  #putRoot(
+    id: string,
+    { root, isFirst }: { readonly root: string; readonly isFirst: boolean },
+  ): Promise<void> {
+    const { table, did, nowMs } = this.#own;
     return table.change(async (batch) => {
       const row = await groupAt(table, id, batch);
       if (row === null) return;
-      const state = withNearVersions(row.state, nowMs());
-      await putGroup(table, batch, { ...row, state, root, handing: null });
+      const near = withNearVersions(row.state, nowMs());
+      const state = isFirst ? near : withSignedNext(row, withoutNext(near));
+      const handOvers = followedIn({ ...row, state }, row.handOvers ?? [], did);
+      await putGroup(table, batch, { ...row, state, root, handOvers, handing: null });
     });
   }
 
@@ -199,9 +217,10 @@ export class GroupTalk {
     const sinceMs = this.#behindMs.get(id) ?? this.#own.nowMs();
     this.#behindMs.set(id, sinceMs);
     const isOver = this.#own.nowMs() - sinceMs > ownWaitMs;
-    if (!isOver && root !== "" && !(await this.hasMadeKeys()))
+    const isFirst = root === "" || (await this.hasMadeKeys());
+    if (!isOver && !isFirst)
       throw localError("behind", "the device that made new keys says first what this group is");
-    await this.#putRoot(id, now);
+    await this.#putRoot(id, { root: now, isFirst });
   }
 
   /** Not the next admin's group, nor one that own devices are handing over: for ten minutes these wait for each other. */
@@ -234,7 +253,8 @@ export class GroupTalk {
     const { id, maker, nonce } = row.state;
     const one = await this.signHandOver({ id, maker, nonce, next });
     const handOvers = [one, ...(row.handOvers ?? [])];
-    await this.#publish(row, { ...row.state, next }, { ...row, handOvers });
+    const signed: GroupRow = { ...row, handOvers, handedOver: id };
+    await this.#publish(row, { ...row.state, next }, signed);
   }
 
   /** The next admin goes on with the state as it is here. Says whether this identity is one. */
