@@ -366,3 +366,21 @@ test("after a change by a clock that was far ahead the next one says that it wou
   await remove();
   await until(() => groupAt(bob, group.id), ["Climbing", dids(alice, bob), "joined"]);
 }, 60_000);
+
+test("a leaving that is taken up while a clock is far ahead keeps no later change from counting", async () => {
+  let aheadMs = 0;
+  const nowMs = () => Date.now() + aheadMs;
+  const [alice, bob, carol] = [await open({ nowMs }), await open(), await open()];
+  for (const me of [alice, bob, carol])
+    for (const other of [alice, bob, carol])
+      if (me !== other) await me.store.savePerson(other.did, { isKnown: true });
+  const group = await alice.groups.create("Hiking", [bob.did, carol.did]);
+  await until(() => groupAt(carol, group.id), ["Hiking", dids(alice, bob, carol), "joined"]);
+  await until(() => groupAt(bob, group.id), ["Hiking", dids(alice, bob, carol), "joined"]);
+  aheadMs = 10 * 86_400_000;
+  await (await carol.groups.get(group.id))?.leave();
+  await until(() => groupAt(alice, group.id), ["Hiking", dids(alice, bob), "joined"]);
+  aheadMs = 0;
+  await group.change({ name: "Climbing" });
+  await until(() => groupAt(bob, group.id), ["Climbing", dids(alice, bob), "joined"]);
+}, 60_000);

@@ -536,7 +536,7 @@ export class Device {
     const isAnswered = kept.handing !== null && kept.group.next === undefined;
     if (isAnswered && this.identity === alice) return;
     const before = kept.group;
-    kept.group = takeUpLeavings(before, this.#world.nowMs + this.skewMs);
+    kept.group = takeUpLeavings(before);
     if (kept.group === before) return;
     this.sign();
     this.publish(before);

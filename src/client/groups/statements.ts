@@ -368,12 +368,15 @@ export function withChange(state: GroupState, wish: Wish, nowMs: number): GroupS
   return { ...state, members, name: isRenamed ? [wish.name as string, version] : state.name };
 }
 
-/** For the maker: who left is out. */
-export function takeUpLeavings(state: GroupState, nowMs: number): GroupState {
+/**
+ * For the maker: who left is out, in the version after all that are known here. No clock has a say: one that is far ahead
+ * would keep what the user changes later from counting.
+ */
+export function takeUpLeavings(state: GroupState): GroupState {
   const gone = Object.keys(state.left).filter(
     (did) => state.members[did]?.[0] === "in" && !isIn(state, did),
   ) as Did[];
-  return gone.length === 0 ? state : withChange(state, { remove: gone }, nowMs);
+  return gone.length === 0 ? state : withChange(state, { remove: gone }, 0);
 }
 
 // ------------------------------------------------------------------------------------------------------------- passing on

@@ -184,11 +184,11 @@ export class GroupTalk {
     id: string,
     { root, isFirst }: { readonly root: string; readonly isFirst: boolean },
   ): Promise<void> {
-    const { table, did, nowMs } = this.#own;
+    const { table, did } = this.#own;
     return table.change(async (batch) => {
       const row = await groupAt(table, id, batch);
       if (row === null) return;
-      const near = withNearVersions(row.state, nowMs());
+      const near = withNearVersions(row.state, this.#own.versionMs());
       const state = isFirst ? near : withSignedNext(row, withoutNext(near));
       const handOvers = followedIn({ ...row, state }, row.handOvers ?? [], did);
       await putGroup(table, batch, { ...row, state, root, handOvers, handing: null });
@@ -259,8 +259,9 @@ export class GroupTalk {
 
   /** The next admin goes on with the state as it is here. Says whether this identity is one. */
   async found(row: GroupRow): Promise<boolean> {
-    const { did, nowMs } = this.#own;
-    const next = standingOf(row, did) === "joined" ? found(row, did, nowMs()) : row;
+    const { did } = this.#own;
+    const isJoined = standingOf(row, did) === "joined";
+    const next = isJoined ? found(row, did, this.#own.versionMs()) : row;
     if (next === row) return false;
     await this.#publish(row, next.state, { ...next, statements: [] });
     return true;
@@ -358,7 +359,7 @@ export class GroupTalk {
     if (await this.found(after)) return;
     if (after.state.maker !== this.#own.did || !isOther(before, after)) return;
     if (isHandedOver(after.state)) return;
-    const state = takeUpLeavings(after.state, this.#own.nowMs());
+    const state = takeUpLeavings(after.state);
     const done = await attempt(() => this.#publish(after, state));
     if (done instanceof ClientError && done.code === "group_changed") return;
     if (done instanceof ClientError) throw done;
