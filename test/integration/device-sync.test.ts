@@ -27,7 +27,7 @@ import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import { DeviceMail, type Letter, plainSpeech, saidIn } from "../support/device-mail.ts";
 import { identityOf } from "../support/identity.ts";
 import { ownStoreOf, partsOf, syncOf } from "../support/own-store.ts";
-import { pause } from "../support/wait.ts";
+import { pause, until } from "../support/wait.ts";
 
 const [device, other, own] = [
   identityOf("device").did,
@@ -414,6 +414,43 @@ test("of what two devices say of a person the user's later change counts, and th
     const row = await (await after(told)).get(keyOfPerson(await openTable(), other));
     expect(row).toEqual({ ...blocked.row, ...claim(2) });
   }
+});
+
+test("what comes while new keys are on their way waits for them, and of a removed device no choice overrides a later one", async () => {
+  const [table, mail, stop] = [await withDevice(), new DeviceMail(), new AbortController()];
+  const keys = { areHere: false };
+  const isBehind = async () => !keys.areHere;
+  const speech: typeof plainSpeech = {
+    ...plainSpeech,
+    isBehind,
+    open: async (_from, json) => ({ said: json, theirs: "", isEarly: await isBehind() }),
+  };
+  const thief = identityOf("thief").did;
+  await table.change(async (batch) => batch.put(peerKey(table, thief), peerOf(thief)));
+  const parts = { table, nowMs: Date.now, ...unused, speech, ...mail.link(own) };
+  const sync = syncOf(parts, 0, stop.signal);
+  void sync.run();
+  const say = (from: typeof other, items: readonly Item[]) =>
+    mail.link(from).send(own, { v: 1, items, after: 0, at: 1 }, syncJson);
+  const person = { did: other, name: "", alias: null, isKnown: true };
+  const aheadMs = Date.now() + 82_800_000;
+  const blocked: Person = { ...person, isBlocked: true, setMs: aheadMs };
+  await say(thief, [
+    { is: "p", row: blocked },
+    { is: "m", row: messageOf(crypto.randomUUID(), 5, 10) },
+  ]);
+  await say(device, [{ is: "p", row: { ...person, isBlocked: false, setMs: Date.now() } }]);
+  while (mail.boxOf(own).length > 0) await Bun.sleep(5);
+  const personAt = () => table.get<Person>(keyOfPerson(table, other));
+  expect([await personAt(), await table.values("m/")]).toEqual([null, []]);
+  keys.areHere = true;
+  await table.change(async (batch) => batch.delete(peerKey(table, thief)));
+  await sync.refresh();
+  while ((await table.values("m/")).length === 0 || (await personAt())?.setMs === undefined)
+    await Bun.sleep(5);
+  await until(async () => (await personAt())?.isBlocked === false);
+  expect((await table.get<PeerRow>(peerKey(table, device)))?.seen).toBe(1);
+  stop.abort();
 });
 
 test("who has not acknowledged the keyring is told at the start, and then once a day", async () => {

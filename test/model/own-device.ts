@@ -140,19 +140,8 @@ export class Device {
     this.sign();
   }
 
-  /** Under new keys: by the device that made them, and by the one that had signed it before. */
   signNextAgain(before: GroupState): void {
-    const { kept } = this;
-    const { head } = kept.ring;
-    const { id, next } = before;
-    const isMine = kept.handedOver === id && kept.group.id === id;
-    if (isMine && next !== undefined && kept.group.next === undefined)
-      kept.group = { ...kept.group, next };
-    if (!kept.seeds.includes(head.root)) return;
-    kept.handOvers = kept.handOvers.map((one) => {
-      const isAgain = head.maker === this.did || kept.handedOver === one.id;
-      return one.maker === this.identity && isAgain ? { ...one, root: head.root } : one;
-    });
+    this.#handing.signAgain(before);
   }
 
   /** From another key on the wish that was made under the one before ends. */

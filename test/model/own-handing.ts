@@ -1,6 +1,6 @@
 /** How a device of the world of `own-world.ts` hands a group over, and follows one that was handed over. */
 import { goOnMs, type Succession } from "../../src/client/groups/handing.ts";
-import { isIn } from "../../src/client/groups/statements.ts";
+import { type GroupState, isIn } from "../../src/client/groups/statements.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import type { Device } from "./own-device.ts";
 import { alice, type Bundle, type SignedHandOver } from "./own-facts.ts";
@@ -84,6 +84,21 @@ export class Handing {
     ]);
     this.#device.sign();
     this.#device.publish(before);
+  }
+
+  /** Under new keys: by the device that made them, and by the one that had signed it before. */
+  signAgain(before: GroupState): void {
+    const { kept, did, identity } = this.#device;
+    const { head } = kept.ring;
+    const { id, next } = before;
+    const isMine = kept.handedOver === id && kept.group.id === id;
+    if (isMine && next !== undefined && kept.group.next === undefined)
+      kept.group = { ...kept.group, next };
+    if (!kept.seeds.includes(head.root)) return;
+    kept.handOvers = kept.handOvers.map((one) => {
+      const isAgain = head.maker === did || kept.handedOver === one.id;
+      return one.maker === identity && isAgain ? { ...one, root: head.root } : one;
+    });
   }
 
   /** The next admin goes on with the state as it is. */

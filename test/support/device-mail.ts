@@ -14,7 +14,8 @@ export const plainSpeech: Speech = {
   holds: async () => false,
   stamp: async () => "",
   seal: async (_to, said) => said,
-  open: async (_from, json) => ({ said: json, theirs: "" }),
+  open: async (_from, json) => ({ said: json, theirs: "", isEarly: false }),
+  isBehind: async () => false,
   contentKey: () => new Uint8Array(32).fill(5),
 };
 
@@ -55,7 +56,7 @@ async function letterOf(
       wantsReceipt: false,
       messageIds: [],
     },
-    ...{ sentMs: 0, sha256: new Uint8Array(0), digests: new Set<string>() },
+    ...{ sentMs: Date.now(), sha256: new Uint8Array(0), digests: new Set<string>() },
   };
   return { from, to, facts, bytes };
 }

@@ -25,6 +25,12 @@ import { joinTabs } from "../../src/client/store/tabs.ts";
 import type { Client } from "../../src/client/trust/client.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 
+/** Of nodes that have said nothing of the time. */
+function clientAt(): Client {
+  const at = endpoint("http://127.0.0.1:1");
+  return Object.assign({} as Client, { directory: { endpoint: at }, relay: at });
+}
+
 type OwnOptions = { readonly nowMs?: () => number; readonly secrets?: Identity };
 
 /** Of a DID, whose keys are its own or those that are given; what the program is told is in `events` of the identity. */
@@ -34,9 +40,7 @@ export async function ownStoreOf(table: Table, did: Did, options: OwnOptions = {
   // A copy: an identity wipes the secrets that it replaces.
   const own = parseIdentity(text, secrets.name) ?? secrets;
   const keys = memoryKeys(new Map([[secrets.name, text]]));
-  const at = endpoint("http://127.0.0.1:1");
-  const nodes = { directory: { endpoint: at }, relay: at };
-  const client: Client = Object.assign({} as Client, nodes, { known: { memory: memoryKeys() } });
+  const client = Object.assign(clientAt(), { known: { memory: memoryKeys() } });
   const identity = new OwnIdentity(client, own, { keys, nowMs });
   return new OwnStore(identity, table, await joinTabs(memoryStore(), table.place));
 }
@@ -71,7 +75,7 @@ type SyncParts = DeviceMail & {
 export function syncOf(parts: SyncParts, logged: number, signal: AbortSignal): Sync {
   const { table, nowMs, tell, send, receive, speech } = parts;
   const secrets = createIdentity("own");
-  const identity = new OwnIdentity({} as Client, secrets, { keys: memoryKeys(), nowMs });
+  const identity = new OwnIdentity(clientAt(), secrets, { keys: memoryKeys(), nowMs });
   identity.on((event) => {
     if (event.type === "changed") tell(event);
   });

@@ -101,6 +101,7 @@ export class Devices {
       identity: () => identity.secrets,
       change: (edit) => this.#change(edit),
       proven: () => provenRoot(identity.client, identity.did),
+      lastProven: () => lastProven(identity.client, identity.did),
       added: () => loadAddedKeys(identity.client, identity.did),
     });
   }
@@ -228,18 +229,17 @@ export class Devices {
   }
 
   #speechOf(own: Did): Speech {
-    const { client, did: identity } = this.#own.identity;
     return {
       mayTell: async (did) => (await this.#ring.audience(own)).includes(did),
       stamp: () => this.#ring.stamp(),
       holds: (publicKey) => this.#ring.holds(publicKey),
-      seal: (to, said, acked) =>
-        this.#ring.seal(said, { from: own, to, acked }, lastProven(client, identity)),
+      seal: (to, said, acked) => this.#ring.seal(said, { from: own, to, acked }),
       open: async (from, json) => {
-        const { said, theirs, isChanged } = await this.#ring.open(json, { from, to: own });
-        if (isChanged) await this.#follow(own);
-        return { said, theirs };
+        const opened = await this.#ring.open(json, { from, to: own });
+        if (opened.isChanged) await this.#follow(own);
+        return opened;
       },
+      isBehind: () => this.#ring.isBehind(),
       contentKey: (way, message) => this.#ring.contentKey({ from: own, to: own, ...way }, message),
     };
   }

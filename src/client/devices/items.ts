@@ -7,7 +7,7 @@
  */
 
 import { type Did, isDid } from "../../core/codec/did.ts";
-import { type HeardTimes, isReached, presentMs } from "../base/times.ts";
+import { chosenMs, type HeardTimes, isReached, presentMs } from "../base/times.ts";
 import type { GroupRow } from "../groups/bundles.ts";
 import { contentType, groupType, measured, type Source } from "../mail/content.ts";
 import type { StoreChange } from "../mail/message.ts";
@@ -104,10 +104,7 @@ type Takers = {
 
 const takers: Takers = {
   p: takePerson,
-  b: async ({ table, batch, nowMs }, row) =>
-    isReached(row.atMs, nowMs) && (await putProfile(table, batch, row))
-      ? personChange(row.did)
-      : null,
+  b: takeProfile,
   j: async ({ table, batch }, row) => {
     await putPass(table, batch, row);
     return null;
@@ -143,6 +140,17 @@ export function applyItem(
   });
 }
 
+/** The own one is this user's choice. */
+async function takeProfile(
+  { table, batch, ...heard }: Taking,
+  row: rows.ProfileRow,
+): Promise<StoreChange | null> {
+  const atMs = row.isOpen === null ? row.atMs : chosenMs(row.atMs, heard);
+  const isTaken =
+    isReached(atMs, heard.nowMs) && (await putProfile(table, batch, { ...row, atMs }));
+  return isTaken ? personChange(row.did) : null;
+}
+
 const personChange = (did: Did): StoreChange => ({
   type: "changed",
   conversation: did,
@@ -174,7 +182,7 @@ function presentPerson(person: rows.Person, heard: HeardTimes): rows.Person {
   const { setMs, toldMs } = person;
   return {
     ...person,
-    ...(setMs === undefined ? {} : { setMs: presentMs(setMs, heard) }),
+    ...(setMs === undefined ? {} : { setMs: chosenMs(setMs, heard) }),
     ...(toldMs === undefined ? {} : { toldMs: presentMs(toldMs, heard) }),
   };
 }

@@ -155,6 +155,8 @@ export class Replica {
   async apply(item: Item, saidMs: number): Promise<StoreChange | null> {
     if (item.is === "z") await this.#own.onEvidence(item.row);
     if (item.is === "g") return this.#own.onGroup(item.row);
-    return applyItem(this.#table, item, this.#own.nowMs(), saidMs);
+    // Neither clock alone: who has one that is behind takes what others have chosen as it is.
+    const nowMs = Math.max(this.#own.nowMs(), this.#own.arrivalMs());
+    return applyItem(this.#table, item, nowMs, saidMs);
   }
 }

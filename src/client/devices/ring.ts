@@ -68,6 +68,8 @@ type RingHost = {
   readonly change: (edit: EditIdentity) => Promise<Identity>;
   /** What the own proof shows now. */
   readonly proven: () => Promise<ProvenRoot>;
+  /** What it showed last, without asking. */
+  readonly lastProven: () => ProvenRoot | null;
   /** Public keys of methods that this device has added. */
   readonly added: () => Promise<readonly string[]>;
 };
@@ -75,6 +77,7 @@ type RingHost = {
 /** Whether devices or keys are others than before. */
 type Settled = { readonly isChanged: boolean };
 const unchanged: Settled = { isChanged: false };
+type OpenedWords = { readonly said: unknown; readonly theirs: string; readonly isEarly: boolean };
 
 export class Ring {
   readonly #host: RingHost;
@@ -307,12 +310,11 @@ export class Ring {
   async seal(
     said: unknown,
     { from, to, acked }: { readonly from: Did; readonly to: Did; readonly acked: string },
-    seen: ProvenRoot | null,
   ): Promise<Record<string, unknown>> {
     const row = await this.#row();
     if (row === null) throw localError("behind", "this device is linked anew before it speaks");
     const isAsking = isRecord(said) && !("items" in said);
-    if (seen !== null && isBehind(row, seen) && !isAsking)
+    if (this.#isBehind(row) && !isAsking)
       throw localError("behind", "another device has replaced the keys: waiting for them");
     const identity = this.#host.identity();
     const stamp = await this.#stamp(row);
@@ -346,14 +348,15 @@ export class Ring {
 
   /**
    * What a listed device said. `said` is `null` when it doesn't count: under another root key than the one in force.
-   * `theirs` is what it knows of the keyring; empty when it can't be read.
+   * `theirs` is what it knows of the keyring; empty when it can't be read. `isEarly`: the proof shows new keys that are not
+   * here so far, and of which that device may be removed.
    */
   open(
     json: unknown,
     { from, to }: { readonly from: Did; readonly to: Did },
-  ): Promise<Settled & { readonly said: unknown; readonly theirs: string }> {
+  ): Promise<Settled & OpenedWords> {
     return this.#edit(async () => {
-      const nothing = { ...unchanged, said: null, theirs: "" };
+      const nothing = { ...unchanged, said: null, theirs: "", isEarly: false };
       if (!isRecord(json) || json["v"] !== 2) return nothing;
       const { root, sealed } = json;
       const heads: unknown[] = Array.isArray(json["heads"]) ? json["heads"] : [];
@@ -366,8 +369,20 @@ export class Ring {
         return { ...nothing, ...settled };
       const opened = openItems(this.#host.identity().rootSeed, { from, to }, sealed);
       const { ring = "", said = null } = opened ?? {};
-      return { ...settled, said, theirs: String(ring) };
+      const isEarly = this.#isBehind(row);
+      return { ...settled, said, theirs: String(ring), isEarly };
     });
+  }
+
+  /** Whether what was last proven shows new keys that are not here so far. */
+  async isBehind(): Promise<boolean> {
+    const row = await this.#row();
+    return row !== null && this.#isBehind(row);
+  }
+
+  #isBehind(row: RingRow): boolean {
+    const seen = this.#host.lastProven();
+    return seen !== null && isBehind(row, seen);
   }
 
   async #lists(did: Did): Promise<boolean> {

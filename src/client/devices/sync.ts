@@ -63,11 +63,13 @@ export type Speech = {
   /** Whether this device has the secret of a published key, in hex. */
   readonly holds: (publicKey: string) => Promise<boolean>;
   readonly seal: (to: Did, said: SyncMessage, acked: string) => Promise<JsonContent>;
-  /** `said` is `null` when it doesn't count; `theirs` is empty when it can't be read. */
+  /** `said` is `null` when it doesn't count, and waits when it is early; `theirs` is empty when it can't be read. */
   readonly open: (
     from: Did,
     json: unknown,
-  ) => Promise<{ readonly said: unknown; readonly theirs: string }>;
+  ) => Promise<{ readonly said: unknown; readonly theirs: string; readonly isEarly: boolean }>;
+  /** The proof shows new keys that this device lacks so far. */
+  readonly isBehind: () => Promise<boolean>;
   /** Seals the content of a message on its way to a device, or opens what comes from one. */
   readonly contentKey: (
     way: { readonly to: Did } | { readonly from: Did },
@@ -85,6 +87,10 @@ const contentBytesMax = 8_388_608;
 const wantRetries = 3;
 /** Parts that come together are missed together. */
 const askMs = secondMs;
+/** By so much nodes let a message be signed ahead of their clocks. */
+const postdatedMs = 5 * minuteMs;
+/** Messages that wait for the new keys of this identity. */
+const earlyMax = 100;
 /** How long what waits in the own Cache may take after a start, before the others are asked. */
 const settleMs = 5 * secondMs;
 
@@ -103,6 +109,8 @@ export class Sync {
   readonly #signal: AbortSignal;
   readonly #peers = new Map<Did, SyncPeer>();
   readonly #hearing = inOrder<Did>();
+  /** What was said under keys of which the proof shows that they were replaced. Beyond the bound it is asked for again. */
+  readonly #early: { readonly did: Did; readonly said: unknown; readonly sentMs: number }[] = [];
   readonly #progress = new Waiters();
   #logged: number;
 
@@ -145,6 +153,7 @@ export class Sync {
       else void this.#tellLoop(did);
     }
     this.#progress.release();
+    await this.#hearEarly();
   }
 
   // --------------------------------------------------------------------------------------------------- telling
@@ -294,8 +303,29 @@ export class Sync {
   }
 
   async #hear(did: Did, json: unknown, sentMs: number): Promise<void> {
-    const { said, theirs } = await this.#speech.open(did, json);
+    const { said, theirs, isEarly } = await this.#speech.open(did, json);
     await this.#hearOfKeys(did, theirs);
+    if (!isEarly) return this.#hearSaid(did, said, sentMs);
+    if (this.#early.length < earlyMax) this.#early.push({ did, said, sentMs });
+  }
+
+  /** What came before the new keys did. */
+  async #hearEarly(): Promise<void> {
+    if (this.#early.length === 0 || (await this.#speech.isBehind())) return;
+    for (const { did, said, sentMs } of this.#early.splice(0))
+      void this.#hearing(did, async () => {
+        if ((await this.#replica.peer(did)) === null) await this.#applyRemoved(said, sentMs);
+        else await this.#hearSaid(did, said, sentMs);
+      });
+  }
+
+  /** Of a device that was removed: what it had passed on, and no choice later than one that was made since. */
+  async #applyRemoved(said: unknown, sentMs: number): Promise<void> {
+    const items = isRecord(said) && Array.isArray(said["items"]) ? said["items"] : [];
+    for (const item of items) await this.#apply(item as Item, sentMs - postdatedMs);
+  }
+
+  async #hearSaid(did: Did, said: unknown, sentMs: number): Promise<void> {
     const { seen = null } = (await this.#replica.peer(did)) ?? {};
     const { v, items, after = seen, at = null, ...more } = isRecord(said) ? said : {};
     const { tried, have, want, part, lacks } = more;

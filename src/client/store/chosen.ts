@@ -6,7 +6,7 @@
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { secondMs } from "../../core/codec/time.ts";
 import { isRecord } from "../base/shapes.ts";
-import { type HeardTimes, isReached, presentMs } from "../base/times.ts";
+import { chosenMs, type HeardTimes, isReached } from "../base/times.ts";
 import { lastsSecondsMax, timerType } from "../mail/content.ts";
 import { essenceOf, jsonIn } from "../mail/message.ts";
 import { groupAt } from "./group-rows.ts";
@@ -89,12 +89,12 @@ export function mergeChosen(held: ChosenRow, given: ChosenRow, nowMs: number): C
   };
 }
 
-/** What another device says: a choice of a time far ahead was made just now. */
+/** What another device says: none was made later than it says so. */
 export function presentChoices(row: ChosenRow, heard: HeardTimes): ChosenRow {
   const made = names.flatMap((name) => {
     const choice = row[name];
     if (choice === undefined) return [];
-    return [[name, { ...choice, atMs: presentMs(choice.atMs, heard) }] as const];
+    return [[name, { ...choice, atMs: chosenMs(choice.atMs, heard) }] as const];
   });
   return { ...row, ...Object.fromEntries(made) };
 }

@@ -10,11 +10,13 @@ import { localError } from "../base/failure.ts";
 import {
   addWaiting,
   type Bundle,
+  followedIn,
   type GroupRow,
   historyLine,
   keepHandOvers,
   keepLeavings,
   keepStatements,
+  membersMax,
   newRow,
   placeOf,
   type SignedHandOver,
@@ -26,19 +28,21 @@ import {
   withSignedNext,
   withState,
 } from "../groups/bundles.ts";
-import { follow, namesOf, withoutNext } from "../groups/handing.ts";
+import { follow, goOnMs, isHandedOver, namesOf, withoutNext } from "../groups/handing.ts";
 import { keepFormer, missingRemovals, withRemovals } from "../groups/removals.ts";
 import {
   emptyGroup,
   type GroupState,
   hear,
   hearLeaving,
+  isDue,
   isIn,
   isSameState,
   membersOf,
   mergeOwn,
   nearState,
   stateDigest,
+  withNearVersions,
 } from "../groups/statements.ts";
 import { groupType } from "../mail/content.ts";
 import type { Body } from "./files.ts";
@@ -310,6 +314,38 @@ export function countingState(state: GroupState, own: OwnStore): GroupState {
 
 export const isOther = (before: GroupRow | null, after: GroupRow): boolean =>
   before === null || !isSameState(before.state, after.state);
+
+/** Who was in by an earlier key's word, of which nothing was known here, as on a restored device. */
+export const putOut = (before: GroupState, after: GroupState): Did[] =>
+  Object.entries(after.members)
+    .filter(([did, [value]]) => value === "out" && before.members[did] === undefined)
+    .map(([did]) => did as Did)
+    .slice(0, membersMax);
+
+/** Not the next admin's group, nor one that own devices are handing over: for ten minutes these wait for each other. */
+export function mustBeAdmin({ state, handing = null }: GroupRow, nowMs: number): void {
+  const { next } = state;
+  if (isHandedOver(state)) throw localError("not_admin", `${next} is the admin from now on`);
+  const isWaiting = handing !== null && next === undefined && isIn(state, handing.to);
+  if (isWaiting && !isDue(handing.sinceMs, nowMs, goOnMs))
+    throw localError("handing_over", `a device hands the group over to ${handing.to}`);
+}
+
+/** `isFirst`: at the device that has made the keys. */
+export type UnderKeys = {
+  readonly root: string;
+  readonly isFirst: boolean;
+  readonly own: Did;
+  readonly nowMs: number;
+};
+
+/** A group of this identity under its new keys: what devices had wished, or said of a time to come, ends with the former ones. */
+export function underKeys(row: GroupRow, { root, isFirst, own, nowMs }: UnderKeys): GroupRow {
+  const near = withNearVersions(row.state, nowMs);
+  const state = isFirst ? near : withSignedNext(row, withoutNext(near));
+  const handOvers = followedIn({ ...row, state }, row.handOvers ?? [], own);
+  return { ...row, state, root, handOvers, handing: null };
+}
 
 export const inlineJson = (json: unknown): Body => ({
   is: "inline",

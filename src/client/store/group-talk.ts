@@ -23,10 +23,9 @@ import {
   type SignedStatement,
   standingOf,
   upgradeRow,
-  withSignedNext,
   withState,
 } from "../groups/bundles.ts";
-import { found, goOnMs, isHandedOver, withoutNext } from "../groups/handing.ts";
+import { found, isHandedOver } from "../groups/handing.ts";
 import { removalsFor } from "../groups/removals.ts";
 import {
   answerAgainMs,
@@ -45,7 +44,6 @@ import {
   stateDigest,
   statementText,
   takeUpLeavings,
-  withNearVersions,
 } from "../groups/statements.ts";
 import { ed25519PublicKey, signEd25519 } from "../keys/crypto.ts";
 import type { JsonContent } from "../mail/content.ts";
@@ -61,7 +59,11 @@ import {
   isEmpty,
   isOther,
   lineIn,
+  mustBeAdmin,
   putGroup,
+  putOut,
+  type UnderKeys,
+  underKeys,
   waitingIn,
 } from "./group-rows.ts";
 import { keyOfGroup, rowsOf } from "./keys.ts";
@@ -179,19 +181,12 @@ export class GroupTalk {
     }
   }
 
-  /** What devices have wished, or said of a time to come, ends with the keys under which they did. */
-  #putRoot(
-    id: string,
-    { root, isFirst }: { readonly root: string; readonly isFirst: boolean },
-  ): Promise<void> {
-    const { table, did } = this.#own;
+  #putRoot(id: string, keys: Omit<UnderKeys, "own" | "nowMs">): Promise<void> {
+    const { table, did: own } = this.#own;
+    const under = { ...keys, own, nowMs: this.#own.versionMs() };
     return table.change(async (batch) => {
       const row = await groupAt(table, id, batch);
-      if (row === null) return;
-      const near = withNearVersions(row.state, this.#own.versionMs());
-      const state = isFirst ? near : withSignedNext(row, withoutNext(near));
-      const handOvers = followedIn({ ...row, state }, row.handOvers ?? [], did);
-      await putGroup(table, batch, { ...row, state, root, handOvers, handing: null });
+      if (row !== null) await putGroup(table, batch, underKeys(row, under));
     });
   }
 
@@ -202,7 +197,7 @@ export class GroupTalk {
     for (let tries = 1; ; tries++) {
       const before = await this.#adminRow(id);
       await this.#mustBegin(before);
-      this.#mustBeAdmin(before);
+      mustBeAdmin(before, this.#own.nowMs());
       const state = countingState(edit(before.state, this.#own.versionMs()), this.#own);
       const done = await attempt(() => this.#publish(before, state));
       if (!(done instanceof ClientError)) return;
@@ -221,15 +216,6 @@ export class GroupTalk {
     if (!isOver && !isFirst)
       throw localError("behind", "the device that made new keys says first what this group is");
     await this.#putRoot(id, { root: now, isFirst });
-  }
-
-  /** Not the next admin's group, nor one that own devices are handing over: for ten minutes these wait for each other. */
-  #mustBeAdmin({ state, handing = null }: GroupRow): void {
-    const { next } = state;
-    if (isHandedOver(state)) throw localError("not_admin", `${next} is the admin from now on`);
-    const isWaiting = handing !== null && next === undefined && isIn(state, handing.to);
-    if (isWaiting && !isDue(handing.sinceMs, this.#own.nowMs(), goOnMs))
-      throw localError("handing_over", `a device hands the group over to ${handing.to}`);
   }
 
   async #adminRow(id: string): Promise<GroupRow> {
@@ -512,10 +498,3 @@ export class GroupTalk {
     this.#answeredMs.set(pair, nowMs());
   }
 }
-
-/** Who was in by an earlier key's word, of which nothing was known here, as on a restored device. */
-const putOut = (before: GroupState, after: GroupState): Did[] =>
-  Object.entries(after.members)
-    .filter(([did, [value]]) => value === "out" && before.members[did] === undefined)
-    .map(([did]) => did as Did)
-    .slice(0, membersMax);

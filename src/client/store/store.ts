@@ -108,7 +108,7 @@ export class LocalStore {
     const person = await this.#table.change(async (batch) => {
       const { setMs = 0 } = (await batch.get<Person>(keyOfPerson(this.#table, did))) ?? {};
       const saved = await putPerson(this.#table, batch, did, {
-        setMs: Math.max(this.#own.nowMs(), setMs + 1),
+        setMs: Math.max(this.#own.arrivalMs(), setMs + 1),
         ...(name === undefined ? {} : { name }),
         ...(isBlocked === undefined ? {} : { isBlocked }),
         ...(invitation === undefined ? {} : { invitation }),

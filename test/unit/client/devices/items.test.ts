@@ -6,7 +6,12 @@ import { emptyGroup, withChange } from "../../../../src/client/groups/statements
 import { chosenAt } from "../../../../src/client/store/chosen.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
 import { putGroup } from "../../../../src/client/store/group-rows.ts";
-import { keyOfConversation, keyOfPerson, reactionsOf } from "../../../../src/client/store/keys.ts";
+import {
+  keyOfConversation,
+  keyOfPerson,
+  keyOfProfile,
+  reactionsOf,
+} from "../../../../src/client/store/keys.ts";
 import {
   addMessage,
   type ConversationRow,
@@ -77,7 +82,7 @@ test("whom this user blocks, and what it calls somebody, can be changed after a 
   const blocked = { ...person, isBlocked: true, setMs: last, toldMs: last };
   await applyItem(table, { is: "p", row: blocked }, nowMs);
   const unblocked = { ...person, isBlocked: false, setMs: nowMs + 1 };
-  await applyItem(table, { is: "p", row: unblocked }, nowMs);
+  await applyItem(table, { is: "p", row: unblocked }, nowMs + 1);
   const held = await table.get<Person>(keyOfPerson(table, bob));
   expect(held).toMatchObject({ isBlocked: false, setMs: nowMs + 1, toldMs: nowMs });
 });
@@ -101,13 +106,37 @@ test("a choice from the end of time counts as made when it was said, so what was
   expect(await chosenAt(table, bob)).toEqual({ id: bob, draft: mine, isPinned: pinned });
 });
 
+test("a choice counts as made when it was said, however little ahead its time is", async () => {
+  const table = await open();
+  const person = { did: bob, name: "", alias: null, isKnown: true };
+  const aheadMs = nowMs + 60_000;
+  const blocked = { ...person, isBlocked: true, setMs: aheadMs };
+  const draft = { value: "stolen", atMs: aheadMs };
+  const profile = { did: alice, name: "stolen", picture: "", isOpen: true };
+  await applyItem(table, { is: "p", row: blocked }, nowMs);
+  await applyItem(table, { is: "w", row: { id: bob, draft } }, nowMs);
+  await applyItem(table, { is: "b", row: { ...profile, atMs: aheadMs } }, nowMs);
+  const laterMs = nowMs + 1;
+  const mine = { value: "mine", atMs: laterMs };
+  await applyItem(
+    table,
+    { is: "p", row: { ...person, isBlocked: false, setMs: laterMs } },
+    laterMs,
+  );
+  await applyItem(table, { is: "w", row: { id: bob, draft: mine } }, laterMs);
+  await applyItem(table, { is: "b", row: { ...profile, name: "mine", atMs: laterMs } }, laterMs);
+  expect(await table.get<Person>(keyOfPerson(table, bob))).toMatchObject({ isBlocked: false });
+  expect((await chosenAt(table, bob))?.draft).toEqual(mine);
+  expect(await table.get(keyOfProfile(table, alice))).toMatchObject({ name: "mine" });
+});
+
 test("drafts and pins can be chosen again after a choice from the end of time", async () => {
   const table = await open();
   const draft = { value: "stolen", atMs: last };
   const isPinned = { value: true, atMs: last };
   await applyItem(table, { is: "w", row: { id: bob, draft, isPinned } }, nowMs);
   const later = { value: "mine", atMs: nowMs + 1 };
-  await applyItem(table, { is: "w", row: { id: bob, draft: later } }, nowMs);
+  await applyItem(table, { is: "w", row: { id: bob, draft: later } }, nowMs + 1);
   const pinnedNow = { value: true, atMs: nowMs };
   expect(await chosenAt(table, bob)).toEqual({ id: bob, draft: later, isPinned: pinnedNow });
 });

@@ -22,7 +22,7 @@ const [phone, laptop] = [didOf("phone"), didOf("laptop")];
 const [thief, evil] = [didOf("thief"), didOf("evil")];
 
 async function place(identity: Identity, proven: { root: ProvenRoot }) {
-  const held = { identity, added: [] as string[] };
+  const held = { identity, added: [] as string[], seen: null as ProvenRoot | null };
   const table = await Table.open(memoryStore(), freshSeed());
   const ring = new Ring({
     table,
@@ -33,6 +33,7 @@ async function place(identity: Identity, proven: { root: ProvenRoot }) {
       return held.identity;
     },
     proven: async () => proven.root,
+    lastProven: () => held.seen,
     added: async () => held.added,
   });
   return { held, table, ring };
@@ -76,20 +77,20 @@ test("keys of a replacement wait for the proof, and then no other devices count"
   await one.ring.replace(next, phone, [thief]);
   // Nothing goes to who is missing in the replacement, on both devices.
   expect(await one.ring.audience(phone)).toEqual([laptop]);
-  const offer = await one.ring.seal(items, { from: phone, to: laptop, acked: "" }, null);
+  const offer = await one.ring.seal(items, { from: phone, to: laptop, acked: "" });
   await two.ring.open(offer, { from: phone, to: laptop });
   expect(await two.ring.audience(laptop)).toEqual([phone]);
   expect(two.held.identity.rootSeed).toEqual(first.rootSeed);
 
   proven.root = await rootOf(next.nextRootSeed as Uint8Array, 1);
   expect((await one.ring.settle()).isChanged).toBe(true);
-  const said = await one.ring.seal(items, { from: phone, to: laptop, acked: "" }, null);
+  const said = await one.ring.seal(items, { from: phone, to: laptop, acked: "" });
   const heard = await two.ring.open(said, { from: phone, to: laptop });
   expect([heard.said, two.held.identity.rootSeed]).toEqual([items, next.nextRootSeed]);
   expect(await two.ring.devices()).toHaveLength(2);
 
   // The thief has the keys of before: it is read by no one, and reads nothing.
-  const late = await three.ring.seal(items, { from: thief, to: laptop, acked: "" }, null);
+  const late = await three.ring.seal(items, { from: thief, to: laptop, acked: "" });
   expect((await two.ring.open(late, { from: thief, to: laptop })).said).toBe(null);
   expect((await three.ring.open(said, { from: phone, to: laptop })).said).toBe(null);
   expect(three.held.identity.rootSeed).toEqual(first.rootSeed);
@@ -125,16 +126,17 @@ test("a thief's head is no more than a candidate, and ends with its time", async
 test("a device that one device adds is listed by all, and one without the head of the keys in force says nothing", async () => {
   const { first, proven, one, two } = await world();
   await two.ring.add({ did: evil, name: "new", key: "ab".repeat(32), addedMs: 9, addedBy: laptop });
-  const said = await two.ring.seal(items, { from: laptop, to: phone, acked: "" }, null);
+  const said = await two.ring.seal(items, { from: laptop, to: phone, acked: "" });
   expect((await one.ring.open(said, { from: laptop, to: phone })).isChanged).toBe(true);
   const added = (await one.ring.devices()).find(({ did }) => did === evil);
   expect(added).toMatchObject({ name: "new", addedBy: laptop });
   expect(await one.ring.stamp()).toBe(await two.ring.stamp());
 
   proven.root = await rootOf(freshSeed(), 1);
+  one.held.seen = proven.root;
   const way = { from: phone, to: laptop, acked: "" };
-  expect(one.ring.seal(items, way, proven.root)).rejects.toMatchObject({ code: "behind" });
-  expect(await one.ring.seal({ v: 1, have: 0 }, way, proven.root)).toMatchObject({ v: 2 });
+  expect(one.ring.seal(items, way)).rejects.toMatchObject({ code: "behind" });
+  expect(await one.ring.seal({ v: 1, have: 0 }, way)).toMatchObject({ v: 2 });
   expect(one.held.identity.rootSeed).toEqual(first.rootSeed);
 });
 
@@ -154,7 +156,7 @@ test("secrets and methods of one root key join on all devices, and none of a rep
   const next = nextIdentity(one.held.identity, Date.now());
   one.held.identity = next;
   await one.ring.replace(next, phone, [thief]);
-  const said = await one.ring.seal(items, { from: phone, to: laptop, acked: "" }, null);
+  const said = await one.ring.seal(items, { from: phone, to: laptop, acked: "" });
   await two.ring.open(said, { from: phone, to: laptop });
   const { agreements, methods, nextRootSeed } = two.held.identity;
   expect(agreements.map(({ secret }) => secret)).toEqual(
