@@ -23,14 +23,16 @@ async function keepInstalled(): Promise<void> {
   // The one address of a script that this page ever names at run time.
   const policy = trustedTypes?.createPolicy("worker", { createScriptURL: () => "/worker.js" });
   const workers = navigator.serviceWorker;
-  const registration = await workers?.register(policy?.createScriptURL("") ?? "/worker.js");
-  if (registration === undefined) return;
+  if (workers === undefined) return;
+  // Another version took over while this page, which is of the former one, was on its way.
+  if (workers.controller?.state === "activating") location.reload();
   let hasOne = workers.controller !== null;
   workers.addEventListener("controllerchange", () => {
     if (hasOne) location.reload();
     // The first one begins with the page as it is; the next one is another version.
     hasOne = true;
   });
+  const registration = await workers.register(policy?.createScriptURL("") ?? "/worker.js");
   const offer = () => {
     // The first version of all has nothing before it.
     if (registration.waiting !== null && workers.controller !== null)

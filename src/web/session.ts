@@ -40,7 +40,7 @@ export type State = {
   readonly phase: Phase;
   readonly isConnected: boolean;
   /** The next version of the app, which waits to be taken. */
-  readonly next: { readonly postMessage: (message: string) => void } | null;
+  readonly next: Pick<ServiceWorker, "postMessage" | "state"> | null;
   /** Lasting remarks, by what they are about. */
   readonly warnings: Readonly<Record<string, string>>;
   /** A short one, which goes by itself. */
@@ -82,8 +82,18 @@ export function warn(about: string, text: string | null): void {
 
 export const offerVersion = (next: State["next"]): void => update({ next });
 
-/** All pages of this origin load anew with it; what was typed is a draft by then. */
-export const takeVersion = (): void => current().next?.postMessage("take over");
+/** How long a browser has to put the next version in the place of this one. */
+const takenWithinMs = 4_000;
+
+/**
+ * All pages of this origin load anew with it; what was typed is a draft by then. A busy Chromium was seen to leave it
+ * waiting for minutes though nothing was asked of this one, and to go on when the page went away.
+ */
+export function takeVersion(): void {
+  const { next } = current();
+  next?.postMessage("take over");
+  setTimeout(() => next?.state === "installed" && location.reload(), takenWithinMs);
+}
 
 let toasts: ReturnType<typeof setTimeout> | undefined;
 

@@ -46,9 +46,13 @@ async function activate(): Promise<void> {
   await clients.claim();
 }
 
-async function answerFromCache(path: string): Promise<Response> {
+async function answerFromCache(path: string, { destination }: Request): Promise<Response> {
   const kept = await (await caches.open(await version)).match(path);
-  return kept ?? new Response("not found", { status: 404 });
+  if (kept !== undefined) return kept;
+  // A page of the version before, which was on its way when this one took over, gets all of this one.
+  return destination === "script"
+    ? new Response("location.reload()", { headers: { "content-type": "text/javascript" } })
+    : new Response("not found", { status: 404 });
 }
 
 addEventListener("install", (event) => (event as LastingEvent).waitUntil(install()));
@@ -58,10 +62,12 @@ addEventListener("fetch", (event) => {
   const { origin, pathname } = new URL(request.url);
   // Requests to the nodes go their own way.
   if (origin === location.origin && request.method === "GET")
-    respondWith.call(event, answerFromCache(pathname));
+    respondWith.call(event, answerFromCache(pathname, request));
 });
 addEventListener("message", (event) => {
-  if ((event as MessageEvent<unknown>).data === "take over") void skipWaiting();
+  const { data, waitUntil } = event as MessageEvent<unknown> & LastingEvent;
+  // A worker that ends before it took over would wait again.
+  if (data === "take over") waitUntil.call(event, skipWaiting());
 });
 addEventListener("push", (event) => pushed(event as Event & Parameters<typeof pushed>[0]));
 addEventListener("notificationclick", (event) =>

@@ -209,6 +209,10 @@ appTest(
     } while ((await fay.page.evaluate(shown)) === node);
     expect(await fay.page.evaluate(shown)).toBe(`${node}/`);
     expect(await fay.page.evaluate("caches.keys().then((names) => names.length)")).toBe(1);
+    // A page of the old one that asks the new worker for its scripts becomes one of the new version.
+    await fay.page.evaluate("(globalThis.isOld = true, void import('/main-of-the-old-one.js'))");
+    await fay.page.until("globalThis.isOld === undefined", "that it is loaded anew", 60_000);
+    await fay.page.until("document.querySelector('.people')", "the app", 60_000);
   },
   120_000,
 );
