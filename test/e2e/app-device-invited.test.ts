@@ -22,7 +22,10 @@ const directory: ConfigInput["directory"] = {
   registration: "invite",
   rate_limit_loopback: false,
 };
-const suite = appSuite({ ...place, start: () => place.start({ server, directory }) });
+const suite = appSuite(
+  { ...place, start: () => place.start({ server, directory }) },
+  { isWithoutWorker: true },
+);
 const { app, scratch } = suite;
 
 /** The operator's, for one person. */

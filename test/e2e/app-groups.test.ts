@@ -5,7 +5,7 @@ import { axeFindings, linkOf, newPerson, openRow, type Person, twoPeople } from 
 import { appPlace } from "./app-place.ts";
 import { appSuite, appTest } from "./app-suite.ts";
 
-const suite = appSuite(appPlace());
+const suite = appSuite(appPlace(), { isWithoutWorker: true });
 const { node, app, scratch } = suite;
 
 const has = ({ page }: Person, selector: string, text: string) =>

@@ -8,7 +8,7 @@ import { didOf, linkOf, newPerson, type Person, twoPeople } from "./app-page.ts"
 import { appPlace } from "./app-place.ts";
 import { appSuite, appTest } from "./app-suite.ts";
 
-const suite = appSuite(appPlace({}));
+const suite = appSuite(appPlace({}), { isWithoutWorker: true });
 const { app, scratch } = suite;
 const two = (names: readonly [string, string]) => twoPeople(suite.browser, app, names, scratch);
 

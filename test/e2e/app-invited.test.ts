@@ -7,7 +7,7 @@ import { invitationOf, newPerson, personAt } from "./app-page.ts";
 import { appPlace } from "./app-place.ts";
 import { appSuite, appTest } from "./app-suite.ts";
 
-const suite = appSuite(appPlace({}));
+const suite = appSuite(appPlace({}), { isWithoutWorker: true });
 const { app, scratch } = suite;
 
 const rows = (count: number) => `document.querySelectorAll('.row').length === ${count}`;

@@ -13,7 +13,7 @@ import { appPlace } from "./app-place.ts";
 import { appSuite, appTest } from "./app-suite.ts";
 
 const place = appPlace({ isKept: true });
-const suite = appSuite(place);
+const suite = appSuite(place, { isWithoutWorker: true });
 const { node, app, scratch } = suite;
 const keys = join(scratch, "operator");
 

@@ -14,11 +14,16 @@ type SuiteOptions = {
   readonly flags?: readonly string[];
   /** Notifications are among what is tried, which only a Chromium with windows shows. */
   readonly isWindowed?: boolean;
+  /**
+   * The worker that keeps the app is not what is tried: pages go without it. Its installation takes a quarter of the
+   * processor time of a person that begins.
+   */
+  readonly isWithoutWorker?: boolean;
 };
 
 export function appSuite(
   place: Place,
-  { flags = [], isWindowed = false }: SuiteOptions = {},
+  { flags = [], isWindowed = false, isWithoutWorker = false }: SuiteOptions = {},
 ): Suite {
   if (chromiumPath === null)
     console.log("SKIPPED: the chat app in Chromium, which is not on this machine");
@@ -27,7 +32,7 @@ export function appSuite(
     if (chromiumPath === null) return;
     const [nodes, browser] = await Promise.all([
       place.start(),
-      startChromium({ flags, isLight: !isWindowed }),
+      startChromium({ flags, isLight: !isWindowed, isWithoutWorker }),
     ]);
     Object.assign(suite, { nodes, browser });
   }, 120_000);

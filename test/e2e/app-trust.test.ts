@@ -7,7 +7,7 @@ import { axeFindings, linkOf, linkSecond, newPerson, twoPeople } from "./app-pag
 import { appPlace } from "./app-place.ts";
 import { appSuite, appTest } from "./app-suite.ts";
 
-const suite = appSuite(appPlace({}));
+const suite = appSuite(appPlace({}), { isWithoutWorker: true });
 const { app, scratch } = suite;
 
 appTest(

@@ -4,7 +4,7 @@ import { type Person, personAt, twoPeople } from "./app-page.ts";
 import { appPlace } from "./app-place.ts";
 import { appSuite, appTest } from "./app-suite.ts";
 
-const suite = appSuite(appPlace({}));
+const suite = appSuite(appPlace({}), { isWithoutWorker: true });
 const { app, scratch } = suite;
 
 /** Loads the page anew in a browser that wants these languages. */

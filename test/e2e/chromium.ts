@@ -48,6 +48,8 @@ type Reply = {
 };
 
 type ChromiumOptions = {
+  /** Its pages have no service worker, as in a browser that has none for them. */
+  readonly isWithoutWorker?: boolean;
   readonly flags?: readonly string[];
   /** The one without windows, where it is installed. */
   readonly isLight?: boolean;
@@ -56,6 +58,7 @@ type ChromiumOptions = {
 export async function startChromium({
   flags: extraFlags = [],
   isLight = false,
+  isWithoutWorker = false,
 }: ChromiumOptions = {}): Promise<Browser> {
   const path = isLight ? lightPath : chromiumPath;
   if (path === null) throw new Error("there is no Chromium on this machine");
@@ -123,6 +126,8 @@ export async function startChromium({
     requests.set(session, urls);
     for (const domain of ["Runtime", "Log", "Network", "Page"])
       await call(`${domain}.enable`, {}, session);
+    if (isWithoutWorker)
+      await call("Page.addScriptToEvaluateOnNewDocument", { source: withoutWorker }, session);
     await call("Page.navigate", { url }, session);
     return { ...pageOf((method, params) => call(method, params, session), lines), requests: urls };
   };
@@ -148,6 +153,9 @@ export async function startChromium({
   return { open, profile: profileIn, endProfiles, close };
 }
 
+const withoutWorker =
+  "Object.defineProperty(Navigator.prototype, 'serviceWorker', { value: undefined })";
+
 const keyCodes = { Enter: 13, Escape: 27, Tab: 9 } as const;
 
 type Call = (method: string, params: object) => Promise<Record<string, unknown>>;
@@ -169,10 +177,9 @@ function pageOf(call: Call, lines: string[]): Omit<Page, "requests"> {
   };
   const until = async (expression: string, what: string, timeoutMs = 60_000): Promise<void> => {
     const end = Date.now() + timeoutMs;
-    // Asking takes milliseconds of three processes: what is late anyway is asked for less often.
-    for (let pauseMs = 20; Date.now() < end; pauseMs = Math.min(1.25 * pauseMs, 150)) {
-      if (await evaluate(expression).catch(() => false)) return;
-      await Bun.sleep(pauseMs);
+    while (Date.now() < end) {
+      if (await evaluate(askedAgain(expression)).catch(() => false)) return;
+      await Bun.sleep(20);
     }
     throw new Error(
       `${what}: not in time\n${lines.join("\n")}\n${await evaluate("document.body.innerText")}`,
@@ -197,6 +204,20 @@ function pageOf(call: Call, lines: string[]): Omit<Page, "requests"> {
   };
   return { evaluate, until, type, press, call, setOffline, console: lines };
 }
+
+/**
+ * True once the expression holds, false when it has not for a second. The page asks by itself, since asking it takes
+ * milliseconds of three processes; and a page that goes away in between may leave what was asked without an answer.
+ */
+const askedAgain = (expression: string): string =>
+  `(async () => {
+    const end = performance.now() + 1_000;
+    for (let pauseMs = 10; performance.now() < end; pauseMs = Math.min(1.25 * pauseMs, 100)) {
+      if (await (${expression})) return true;
+      await new Promise((resolve) => setTimeout(resolve, pauseMs));
+    }
+    return false;
+  })()`;
 
 async function debuggingUrl(stderr: ReadableStream<Uint8Array>): Promise<string> {
   const reader = stderr.getReader();
