@@ -106,4 +106,10 @@ test("people are told of another address, and go on with all their devices when 
   await (await bob.send(friend, "thanks")).delivered;
   await until(async () => (await other.store.messages(friend)).length === 2);
   expect(seen).not.toContain("address_differs");
+  // What its own user has named stays under the keys that it makes.
+  const hosts = async () => (await other.client.known.memory.load(`hosts/${bob.did}`)) ?? "";
+  await until(async () => (await hosts()).includes(new URL(url).host));
+  await other.devices.replaceKeys();
+  const kept = (await activeDocument(bob.client, bob.did)).service;
+  expect(kept.map(({ serviceEndpoint }) => serviceEndpoint)).toEqual([[url], [url]]);
 }, 60_000);

@@ -8,7 +8,7 @@ import type { DidDocument } from "../../core/ledger/account.ts";
 import { sameEndpoint } from "../../core/message/proof.ts";
 import { endpoint } from "../net/http.ts";
 import { activeDocument, type Client } from "../trust/client.ts";
-import { rememberHosts } from "../trust/hosts.ts";
+import { hostOf, loadOwnHosts, rememberHosts } from "../trust/hosts.ts";
 
 /** The addresses that `open` was given. */
 export type Urls = { readonly relayUrl: string; readonly cacheUrl: string };
@@ -52,8 +52,14 @@ export async function addressesElsewhere(
   };
 }
 
-/** On a device that was linked or restored, the services that the document has when it begins are this identity's own. */
-export async function rememberFirstHosts(client: Client, did: Did): Promise<void> {
-  if ((await client.known.memory.load(`hosts/${did}`)) !== null) return;
-  await rememberHosts(client, did, (await activeDocument(client, did)).service);
+/**
+ * The addresses that `open` was given are this identity's own, whichever device had the document name them; and on a device
+ * that was linked or restored the services that the document has when it begins.
+ */
+export async function rememberOwnHosts(client: Client, did: Did, urls: Urls): Promise<void> {
+  const known = await loadOwnHosts(client, did);
+  const first = known === null ? (await activeDocument(client, did)).service : [];
+  const given = [urls.relayUrl, urls.cacheUrl];
+  if (known !== null && given.every((url) => known.includes(hostOf(url)))) return;
+  await rememberHosts(client, did, [...first, { serviceEndpoint: given }]);
 }

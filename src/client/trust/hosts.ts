@@ -3,7 +3,7 @@
  * Source: docs/trust.md "Own devices".
  */
 import type { Did } from "../../core/codec/did.ts";
-import type { DidDocument } from "../../core/ledger/account.ts";
+import type { Service } from "../../core/ledger/account.ts";
 import { hostsShape } from "../base/kept.ts";
 import { renderKept } from "../base/shapes.ts";
 import type { Client } from "./client.ts";
@@ -20,7 +20,7 @@ export async function loadOwnHosts({ known }: Client, did: Did): Promise<readonl
 export async function rememberHosts(
   client: Client,
   did: Did,
-  services: DidDocument["service"],
+  services: readonly Pick<Service, "serviceEndpoint">[],
 ): Promise<void> {
   const known = (await loadOwnHosts(client, did)) ?? [];
   const hosts = [
