@@ -35,7 +35,6 @@ import {
   listPending,
   liveCopy,
   messageIdsOf,
-  offeredUntilMs,
   type PendingMessage,
   splitReceived,
   type Unreachable,
@@ -47,6 +46,7 @@ import { cachesOf } from "../trust/caches.ts";
 import { readLimits } from "../trust/client.ts";
 import { liveEndpoints } from "../trust/readers.ts";
 import type { Run } from "./arriving.ts";
+import { KnownMessages, PassedEnvelopes, type RememberedMessage } from "./known-messages.ts";
 import { type Handed, heldMs, Queue } from "./queue.ts";
 
 /** Where messages go that are received: to the program, or into the local store. */
@@ -90,30 +90,6 @@ const pollMsDefault = 30_000;
 const liveAckMs = 500;
 /** How long it waits at the beginning of a session for the look into the Caches. */
 const behindMs = 200;
-/** How long a Relay may take to give an envelope that was passed to a Cache. */
-const passedMs = 5_000;
-const passedMax = 1_000;
-/** Most names of messages remembered as known; expired ones are forgotten first. */
-const knownMax = 200_000;
-
-type KnownMessage = {
-  state: "queued" | "acked" | "unreadable";
-  readonly untilMs: number;
-  readonly digests: Set<string>;
-  /** Until it is acknowledged. */
-  copies: readonly EnvelopeCopy[];
-  /** Since it was read, or the program got it. */
-  sinceMs: number;
-  /** It may wait for the one that was sent before it. */
-  isHeld: boolean;
-  /** Aborted when it is acknowledged: ends the wait of live sessions. */
-  readonly acked: AbortController;
-};
-
-type Remembering = Pick<KnownMessage, "state" | "digests"> & {
-  readonly seenUntilMs?: number | undefined;
-};
-
 export type OpenedMessage = Awaited<ReturnType<typeof readMessage>>;
 
 type DisconnectedPart = Extract<WaypostEvent, { type: "disconnected" }>["what"];
@@ -128,8 +104,7 @@ export class Receiver {
   readonly #queue: Queue;
   /** The queue has, or a look has ended. */
   readonly #changed = new Waiters();
-  /** By the digests and the ids of their envelopes; of an id the last one. */
-  readonly #known = new Map<string, KnownMessage>();
+  readonly #known = new KnownMessages();
   readonly #before = {
     has: async (name: string) => this.#known.has(name) || (await this.#inbox.has(name)),
   };
@@ -141,8 +116,7 @@ export class Receiver {
   /** How many live sessions have begun, and how many of them before the last look: what came earlier waits in a Cache. */
   #sessions = 1;
   #sessionsPolled = 0;
-  /** The last envelope of each sender that was passed unopened, and until when a Cache may be about to get it. */
-  readonly #passed = new Map<unknown, { readonly messageId: string; readonly untilMs: number }>();
+  readonly #passed = new PassedEnvelopes();
   /** The program acknowledges late: senders don't wait for it. */
   #isLate = false;
   readonly #stop = new AbortController();
@@ -222,10 +196,8 @@ export class Receiver {
     for (let failures = 0; !this.#stop.signal.aborted; failures++) {
       const found = await attempt(async () => {
         const caches = await cachesOf(client, this.#own.secrets);
-        const canListen = typeof WebSocket !== "undefined";
-        const relays = canListen
-          ? await orNull(liveEndpoints(client, this.#own.secrets), "no_relay")
-          : null;
+        if (typeof WebSocket === "undefined") return { caches, relays: [] };
+        const relays = await orNull(liveEndpoints(client, this.#own.secrets), "no_relay");
         return { caches, relays: relays ?? [] };
       });
       if (found instanceof ClientError && found.kind === "local") throw found;
@@ -290,7 +262,7 @@ export class Receiver {
       }
       if (Math.abs(Date.now() - this.#lookedMs) >= hourMs) this.#hour.wake();
       // A Cache elsewhere does not say when it has what was passed.
-      const waitMs = this.#passed.size > 0 ? secondMs : this.#pollMs;
+      const waitMs = this.#passed.isEmpty ? this.#pollMs : secondMs;
       await this.#news.next(failures === 0 ? waitMs : backoffMs(failures), signal);
     }
   }
@@ -321,7 +293,7 @@ export class Receiver {
 
   async #receiveWaiting(caches: readonly CacheClient[]): Promise<PollResult> {
     const { pending, unreachable } = await listPending(caches, this.#digests);
-    this.#forgetExpired();
+    this.#known.forgetExpired();
     const waiting: PendingMessage[] = [];
     const begun: PendingMessage[] = [];
     const acked: EnvelopeCopy[] = [];
@@ -329,7 +301,7 @@ export class Receiver {
       const { again, fresh } = await splitReceived(one, this.#before);
       // What an earlier run received was acknowledged then, but not everywhere.
       for (const copy of again)
-        if (((await this.#join(copy))?.state ?? "acked") === "acked") acked.push(copy);
+        if (((await this.#known.join(copy))?.state ?? "acked") === "acked") acked.push(copy);
       if (isComplete(fresh)) waiting.push(fresh);
       else if (fresh.groupId !== null && fresh.parts.length > 0) begun.push(fresh);
     }
@@ -346,19 +318,8 @@ export class Receiver {
       if (error !== null) failed.push({ endpoint: messageIdsOf(one)[0] ?? "?", error });
     }
     const listed = new Set(pending.flatMap(messageIdsOf).map((id) => id.toLowerCase()));
-    for (const [sender, { messageId, untilMs }] of this.#passed)
-      if (listed.has(messageId) || untilMs < performance.now()) this.#passed.delete(sender);
+    this.#passed.forget(listed);
     return { isComplete: unreachable.length + failed.length === 0, unreachable, failed };
-  }
-
-  /** Remembers where a known message has a copy, until it is acknowledged. */
-  async #join(copy: EnvelopeCopy): Promise<KnownMessage | undefined> {
-    const known = this.#known.get((await copy.digest()) ?? "");
-    if (known?.state !== "queued") return known;
-    const isOther = ({ cache, messageId }: EnvelopeCopy) =>
-      cache !== copy.cache || messageId !== copy.messageId;
-    known.copies = [...known.copies.filter(isOther), copy];
-    return known;
   }
 
   /** Opens what waits under one id and hands it over, verified first. Answers why it could not be fetched or saved now. */
@@ -419,7 +380,10 @@ export class Receiver {
     const [first = [], ...others] = version.parts;
     const digest = (await first[0]?.digest()) ?? "";
     if (this.#known.has(digest)) return;
-    const known = this.#remember(version, { state: "unreadable", digests: new Set([digest]) });
+    const known = this.#known.remember(version, {
+      state: "unreadable",
+      digests: new Set([digest]),
+    });
     const isBeside = ({ cache }: EnvelopeCopy) =>
       isAlone && first.some((copy) => copy.cache === cache);
     const discard = async () => {
@@ -436,33 +400,6 @@ export class Receiver {
     });
   }
 
-  #remember(
-    version: PendingMessage,
-    { state, digests, seenUntilMs = 0 }: Remembering,
-  ): KnownMessage {
-    const untilMs = Math.max(offeredUntilMs(version, Date.now()), seenUntilMs);
-    // A copy holds what it was read from.
-    const copies = state === "queued" ? version.parts.flat() : [];
-    const known = {
-      state,
-      untilMs,
-      digests,
-      copies,
-      sinceMs: performance.now(),
-      isHeld: false,
-      acked: new AbortController(),
-    };
-    const ids = messageIdsOf(version).map((id) => id.toLowerCase());
-    for (const name of [...digests, ...ids]) this.#known.set(name, known);
-    return known;
-  }
-
-  #forgetExpired(): void {
-    const nowMs = Date.now();
-    for (const [name, { untilMs }] of this.#known)
-      if (untilMs < nowMs - minuteMs || this.#known.size > knownMax) this.#known.delete(name);
-  }
-
   // -------------------------------------------------------------------------------------------------- live
 
   /**
@@ -474,7 +411,7 @@ export class Receiver {
     const isWaiting = () => this.#hasToLook && !this.#stop.signal.aborted;
     for (const untilMs = performance.now() + behindMs; isWaiting() && performance.now() < untilMs; )
       await this.#changed.wait(behindMs);
-    const isBehind = this.#hasToLook || this.#passedUntilMs(live) > performance.now();
+    const isBehind = this.#hasToLook || this.#passed.untilMs(live) > performance.now();
     const canOpen = chunkPlaceOf(live.envelope) === null && !this.#queue.isFull && !isBehind;
     const known = canOpen ? await this.#openLive(live) : null;
     if (known === null) return this.#pass(live);
@@ -494,34 +431,21 @@ export class Receiver {
     return this.#sessionsPolled < this.#sessions && !isLost;
   }
 
-  /** Garbage delays only its own sender. */
-  #passedUntilMs({ envelope }: LiveEnvelope): number {
-    return this.#passed.get(envelope["from"])?.untilMs ?? 0;
-  }
-
   #pass(live: LiveEnvelope): false {
-    const nowMs = performance.now();
-    const untilMs = this.#passedUntilMs(live);
-    if (this.#passed.size === 0) this.#news.wake();
-    if (this.#passed.size >= passedMax) this.#passed.clear();
-    const messageId = live.messageId.toLowerCase();
-    // A Cache that can't be read holds a sender up no longer.
-    this.#passed.set(live.envelope["from"], {
-      messageId,
-      untilMs: untilMs > nowMs ? untilMs : nowMs + passedMs,
-    });
+    // From now on the Caches are looked into each second.
+    if (this.#passed.add(live)) this.#news.wake();
     return false;
   }
 
   /** `null` when it can't be opened, or not in time. */
-  async #openLive(live: LiveEnvelope): Promise<KnownMessage | null> {
+  async #openLive(live: LiveEnvelope): Promise<RememberedMessage | null> {
     const copy = liveCopy(live, null);
     const digest = (await copy.digest()) ?? "";
     const version: PendingMessage = { groupId: null, total: 1, parts: [[copy]] };
     const before = this.#known.get(digest);
     if (before !== undefined) return before;
     if (await this.#before.has(digest))
-      return this.#remember(version, { state: "acked", digests: new Set([digest]) });
+      return this.#known.remember(version, { state: "acked", digests: new Set([digest]) });
     const opening = attempt(() => this.#read(version)).then((read) =>
       read instanceof ClientError || this.#queue.isFull ? null : this.#handOver(version, read),
     );
@@ -531,42 +455,27 @@ export class Receiver {
 
   // -------------------------------------------------------------------------------------------- handing over
 
-  /** In another envelope, which is acknowledged with the first. */
-  async #comesAgain(
-    known: KnownMessage,
-    version: PendingMessage,
-    names: ReadonlySet<string>,
-  ): Promise<KnownMessage> {
-    for (const name of names) {
-      known.digests.add(name);
-      this.#known.set(name, known);
-    }
-    const copies = version.parts.flat();
-    if (known.state === "queued") known.copies = [...known.copies, ...copies];
-    else if (known.state === "acked") await acknowledge(copies, names, { isAccepted: false });
-    return known;
-  }
-
   /** Another session or Cache may have brought the same message meanwhile. */
-  async #handOver(version: PendingMessage, opened: OpenedMessage): Promise<KnownMessage> {
+  async #handOver(version: PendingMessage, opened: OpenedMessage): Promise<RememberedMessage> {
     const { data, ...facts } = opened;
     const { digests, marks = digests, seenUntilMs } = facts;
     const names = new Set([...digests, ...marks]);
     const same = [...names]
       .map((digest) => this.#known.get(digest))
       .find((known) => known !== undefined);
-    if (same !== undefined) return this.#comesAgain(same, version, names);
-    const known = this.#remember(version, { state: "queued", digests: names, seenUntilMs });
+    if (same !== undefined) {
+      const copies = this.#known.comesAgain(same, version, names);
+      await acknowledge(copies, names, { isAccepted: false });
+      return same;
+    }
+    const known = this.#known.remember(version, { state: "queued", digests: names, seenUntilMs });
     const { isSaved, send } = this.#inbox;
     // A Cache that can't be reached offers it again; the acknowledgement follows then.
     const ack = async () => {
       if (known.state !== "acked") await this.#inbox.acked(version, opened);
       if (known.state === "acked") return;
-      known.state = "acked";
-      known.acked.abort();
+      const copies = this.#known.end(known);
       this.#isLate = performance.now() - known.sinceMs > liveAckMs;
-      const { copies } = known;
-      known.copies = [];
       const isAccepted = facts.from !== null && (await this.#inbox.accepts(facts.from));
       await acknowledge(copies, known.digests, { isAccepted });
     };
