@@ -8,8 +8,7 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSy
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileKeys, stateFolder } from "../../src/cli/files/files.ts";
-import { sendingShape } from "../../src/client/base/kept.ts";
-import { parseKept, renderKept } from "../../src/client/base/shapes.ts";
+import { renderKept } from "../../src/client/base/shapes.ts";
 import { keptPlan } from "../../src/client/mail/send.ts";
 import { executable } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
@@ -104,10 +103,8 @@ test(
 
 /** Of alice, which her next send would continue. */
 async function plansLeft(): Promise<number> {
-  return (
-    parseKept((await fileKeys(join(base, "keys")).load("alice/sending")) ?? "", sendingShape)?.plans
-      .length ?? 0
-  );
+  const kept = await fileKeys(join(base, "keys")).load("alice/sending");
+  return kept === null ? 0 : JSON.parse(kept).plans.length;
 }
 
 async function waitingForBob(): Promise<{ readonly complete: boolean }[]> {

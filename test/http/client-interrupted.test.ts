@@ -3,7 +3,6 @@
  * then who has the former keys reads and signs.
  */
 import { expect, test } from "bun:test";
-import { replacingKey } from "../../src/client/base/kept.ts";
 import { restore } from "../../src/client/identity/backup.ts";
 import { change } from "../../src/client/identity/change.ts";
 import { restoreFromGuardians } from "../../src/client/identity/guardians.ts";
@@ -351,7 +350,7 @@ test("what the user has un-ticked goes although nothing could be stored when the
   client.known.memory = {
     load: (key) => memory.load(key),
     save: async (key, text) => {
-      if (key === replacingKey) throw new Error("no space left on the device");
+      if (key === "replacing") throw new Error("no space left on the device");
       return memory.save(key, text);
     },
   };

@@ -1,9 +1,10 @@
 /**
- * Shapes of untrusted values, of which `net/answers.ts` and `kept.ts` are made: combined from few parts, checked without
+ * Shapes of untrusted values, of which `net/answers.ts` is made: combined from few parts, checked without
  * compiling anything, which the policy of a page may forbid, and small, because every page loads them. And texts that
  * programs keep between runs: JSON with bytes in lower hex and counters in decimal.
  */
-import { encodeHex } from "../../core/codec/bytes.ts";
+import { decodeHex, encodeHex } from "../../core/codec/bytes.ts";
+import { type Did, isDid } from "../../core/codec/did.ts";
 
 /** Where a value is wrong, and what it must be there. */
 class Problem {
@@ -46,7 +47,7 @@ export function custom<T>(isFit: (value: unknown) => boolean, expected: string):
 }
 
 /** With what is made of its values. */
-export function mapped<T, U>(shape: Shape<T>, change: (value: T) => U): Shape<U> {
+function mapped<T, U>(shape: Shape<T>, change: (value: T) => U): Shape<U> {
   return {
     read: (value, at) => {
       const read = shape.read(value, at);
@@ -157,7 +158,7 @@ export const natural = custom<number>(
   (value) => isInteger(value) && value >= 0,
   "a natural number",
 );
-export const decimal = custom<string>(
+const decimal = custom<string>(
   (value) => typeof value === "string" && /^[0-9]{1,39}$/.test(value),
   "decimal text",
 );
@@ -165,3 +166,17 @@ export const decimal = custom<string>(
 export function oneOf<const T extends string>(...texts: readonly T[]): Shape<T> {
   return custom<T>((value) => texts.some((one) => one === value), texts.join(" or "));
 }
+
+// -------------------------------------------------------------------------------------------- in texts that are kept
+
+const hexOf = (form: RegExp) =>
+  custom<string>((value) => typeof value === "string" && form.test(value), "lower hex");
+const toBytes = (hex: string): Uint8Array => decodeHex(hex) as Uint8Array;
+
+export const keptDid = custom<Did>((value) => typeof value === "string" && isDid(value), "a DID");
+export const keptHex32 = hexOf(/^[0-9a-f]{64}$/);
+export const keptBytes32 = mapped(keptHex32, toBytes);
+export const keptBytes = mapped(hexOf(/^([0-9a-f]{2})*$/), toBytes);
+export const keptCounter = mapped(decimal, (digits) => BigInt(digits));
+/** Of the form of a text. */
+export const keptVersion = custom<1>((value) => value === 1, "1");

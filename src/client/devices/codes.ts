@@ -8,8 +8,7 @@ import { type Did, isDid } from "../../core/codec/did.ts";
 import { minuteMs } from "../../core/codec/time.ts";
 import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { attempt, ClientError, localError } from "../base/failure.ts";
-import { historyShape } from "../base/kept.ts";
-import { isInteger, isRecord } from "../base/shapes.ts";
+import { isInteger, isRecord, keptBytes32, keptDid, object } from "../base/shapes.ts";
 import type { KeptParts } from "../identity/replacement.ts";
 import { x25519PublicKey } from "../keys/crypto.ts";
 import { deviceName, historyKey, type KeyStore, memoryOf } from "../keys/key-stores.ts";
@@ -25,6 +24,9 @@ import { awaitFacts } from "./facts.ts";
 import { type PeerRow, peersOf } from "./replica.ts";
 import { beginRing } from "./ring.ts";
 import { openHead, openItems } from "./sealing.ts";
+
+/** The key of a store with the history of a backup whose keys were replaced since. */
+const historyShape = object({ did: keptDid, storeKey: keptBytes32 });
 
 /** The device's own DID, opened without a store, next to the identity in the key store. */
 export type OwnDid = {

@@ -8,7 +8,6 @@ import type { Did } from "../../core/codec/did.ts";
 import { secondMs } from "../../core/codec/time.ts";
 import { late, withDeadline } from "../../core/std/bounded.ts";
 import { attempt, backoffMs, ClientError, insist, localError, pause } from "../base/failure.ts";
-import { keepingKey } from "../base/kept.ts";
 import {
   beginReplacing,
   inForce,
@@ -17,7 +16,7 @@ import {
   publishKeys,
 } from "../identity/new-keys.ts";
 import type { KeptParts, RecordReplacement } from "../identity/replacement.ts";
-import type { OtherDevices } from "../identity/sharing.ts";
+import { keepingKey, type OtherDevices } from "../identity/sharing.ts";
 import { deviceName } from "../keys/key-stores.ts";
 import type { Identity } from "../keys/keys.ts";
 import { type EditIdentity, loadIdentity } from "../keys/stored.ts";

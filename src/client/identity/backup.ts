@@ -14,8 +14,7 @@ import {
 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { localError, pause } from "../base/failure.ts";
-import { backupShape } from "../base/kept.ts";
-import { renderKept } from "../base/shapes.ts";
+import { keptBytes32, object, renderKept } from "../base/shapes.ts";
 import { ed25519PublicKey, openBytes, sealBytes } from "../keys/crypto.ts";
 import {
   deviceName,
@@ -38,6 +37,9 @@ import { rememberHosts } from "../trust/hosts.ts";
 import { recall } from "../trust/trust.ts";
 import { inForce, nextIdentity, publishKeys, rememberChoice } from "./new-keys.ts";
 import type { Choosing } from "./replacement.ts";
+
+/** The root key of the last backup. */
+const backupShape = object({ rootKey: keptBytes32 });
 
 const magic = "waypost-backup:v1\n";
 const saltBytes = 16;

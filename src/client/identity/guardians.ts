@@ -9,8 +9,19 @@ import { encodeHex, equalBytes } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { parseMethodKey, sealingKeyOf } from "../../core/ledger/account.ts";
 import { attempt, localError } from "../base/failure.ts";
-import { guardiansShape, shareShape } from "../base/kept.ts";
-import { type Of, parseKept, renderKept } from "../base/shapes.ts";
+import {
+  array,
+  keptBytes,
+  keptBytes32,
+  keptDid,
+  nullable,
+  type Of,
+  object,
+  parseKept,
+  renderKept,
+  text,
+  truth,
+} from "../base/shapes.ts";
 import { ed25519PublicKey } from "../keys/crypto.ts";
 import { type KeyStore, memoryOf, reliable } from "../keys/key-stores.ts";
 import { freshSeed, type Identity, newIdentity, renderIdentity } from "../keys/keys.ts";
@@ -26,6 +37,17 @@ import { rememberHosts } from "../trust/hosts.ts";
 import { distrust, recall } from "../trust/trust.ts";
 import { inForce, nextIdentity, publishKeys, rememberChoice } from "./new-keys.ts";
 import type { Choosing } from "./replacement.ts";
+
+/**
+ * Guardians: the message with the share of each, and whether it was acknowledged; the root key of the shares, `null` until
+ * all are sent; and the one that is to be replaced before.
+ */
+const guardiansShape = object({
+  to: array(object({ did: keptDid, id: nullable(text), hasShare: truth })),
+  before: nullable(keptBytes32),
+  rootKey: nullable(keptBytes32),
+});
+const shareShape = object({ did: keptDid, rootKey: keptBytes32, share: keptBytes });
 
 const [sharesCount, sharesNeeded] = [3, 2];
 const memoryKey = "guardians";

@@ -8,8 +8,7 @@ import type { Did } from "../../core/codec/did.ts";
 import type { DidDocument, Service, VerificationMethod } from "../../core/ledger/account.ts";
 import { bundleAgreement } from "../../core/ledger/account.ts";
 import { localError } from "../base/failure.ts";
-import { replacingKey, replacingShape } from "../base/kept.ts";
-import { renderKept } from "../base/shapes.ts";
+import { array, keptBytes32, nullable, object, renderKept, text } from "../base/shapes.ts";
 import { newestUnder } from "../keys/agreements.ts";
 import { ed25519PublicKey, x25519PublicKey } from "../keys/crypto.ts";
 import type { TextStore } from "../keys/key-stores.ts";
@@ -29,6 +28,14 @@ import { loadAddedKeys, rememberAddedKey } from "../trust/own.ts";
 import { recall } from "../trust/trust.ts";
 import { change, publishEdited } from "./change.ts";
 import type { KeptParts } from "./replacement.ts";
+
+/** A replacement of the keys that is under way: the root key that it makes, and what its user has ticked, as it was shown. */
+const replacingShape = object({
+  rootKey: keptBytes32,
+  services: array(object({ id: text, type: text, endpoints: array(text) })),
+  methods: nullable(array(object({ id: text, publicKey: text }))),
+});
+const replacingKey = "replacing";
 
 /** New secrets behind those in force, which nothing earlier leads to. An interrupted change keeps its keys. */
 export function nextIdentity(identity: Identity, nowMs: number, root = freshSeed()): Identity {

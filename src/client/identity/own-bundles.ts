@@ -22,9 +22,8 @@ import {
   verifyBundle,
 } from "../../core/message/bundle.ts";
 import { attempt, backoffMs, ClientError, isTemporary, orNull, pause } from "../base/failure.ts";
-import { lackingShape, putBundleShape } from "../base/kept.ts";
-import { renderKept } from "../base/shapes.ts";
-import { decideLacking, newestUnder } from "../keys/agreements.ts";
+import { array, integer, object, optional, renderKept, text } from "../base/shapes.ts";
+import { decideLacking, lackingShape, newestUnder } from "../keys/agreements.ts";
 import { signEd25519, verifySignature } from "../keys/crypto.ts";
 import { nextMadeMs } from "../keys/due.ts";
 import {
@@ -45,6 +44,14 @@ import { readersOf } from "../trust/readers.ts";
 import { recall } from "../trust/trust.ts";
 import { noticeOf } from "./registration.ts";
 import { alone, longestLifeMs, type OtherDevices } from "./sharing.ts";
+
+/** The bundle that the own Caches have, where, under which methods, and when that was last seen. */
+const putBundleShape = object({
+  keyId: text,
+  methods: optional(text),
+  urls: array(text),
+  atMs: integer,
+});
 
 /** A bundle lasts a week; its key is replaced before, so that none has ended while a device is there. */
 const useMs = 5 * dayMs;

@@ -12,7 +12,6 @@ import { minuteMs } from "../../core/codec/time.ts";
 import { late, withDeadline } from "../../core/std/bounded.ts";
 import { deferred } from "../../core/std/deferred.ts";
 import { ClientError, localError, orNull } from "../base/failure.ts";
-import { keepingKey } from "../base/kept.ts";
 import { object } from "../base/shapes.ts";
 import type { Identity } from "../keys/keys.ts";
 import { pushKeyAt } from "../net/about.ts";
@@ -21,6 +20,7 @@ import { fetchChecked, jsonBody, path } from "../net/http.ts";
 import { proofHeaders, type Reader } from "../net/reader.ts";
 import { cachesOf } from "../trust/caches.ts";
 import type { Client } from "../trust/client.ts";
+import { keepingKey } from "./sharing.ts";
 
 /** A `PushSubscription` of a browser, or the same members from a UnifiedPush distributor. */
 export type PushSubscriptionLike = {

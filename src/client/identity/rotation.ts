@@ -7,11 +7,11 @@
 import { encodeHex, renderAgreementKey } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { type DidDocument, sealingKeyOf } from "../../core/ledger/account.ts";
-import { lackingShape } from "../base/kept.ts";
 import { type Of, renderKept } from "../base/shapes.ts";
 import {
   decideLacking,
   decideSealing,
+  lackingShape,
   pendingAfter,
   type SealingSituation,
 } from "../keys/agreements.ts";

@@ -8,6 +8,9 @@ import type { DidDocument } from "../../core/ledger/account.ts";
 import { endpoint } from "../net/http.ts";
 import { readLimits } from "../trust/client.ts";
 
+/** Under which is remembered that Caches are still to end pushes (`identity/push.ts`). */
+export const keepingKey = "push/keeping";
+
 /** No envelope lives longer, so no secret is kept longer after its key was replaced. */
 export const secretKeptMsMax = 30 * dayMs;
 /** Clock skew, and senders that read the document a moment before. */

@@ -4,8 +4,13 @@
  * before it is published. Who meets a published key without its secret asks them, and after an hour publishes another.
  * Source: docs/trust.md ("The sealing key").
  */
+
 import { dayMs, hourMs } from "../../core/codec/time.ts";
+import { integer, object, text } from "../base/shapes.ts";
 import { isSealingDue, type SealingFacts } from "./due.ts";
+
+/** The published key whose secret this device lacks, since when, and when it last published another one. */
+export const lackingShape = object({ key: text, sinceMs: integer, replacedMs: integer });
 
 /** How long the other devices' Caches may take before a secret is published without them. */
 const offerMsMax = dayMs;

@@ -9,10 +9,50 @@ import type { Did } from "../../core/codec/did.ts";
 import { weekMs } from "../../core/codec/time.ts";
 import { looksSelfCertifying } from "../../core/ledger/names.ts";
 import { localError } from "../base/failure.ts";
-import { identityShape } from "../base/kept.ts";
-import { parseKept, renderKept } from "../base/shapes.ts";
+import {
+  array,
+  integer,
+  keptBytes32,
+  keptDid,
+  keptHex32,
+  keptVersion,
+  nullable,
+  object,
+  optional,
+  parseKept,
+  renderKept,
+  text,
+  truth,
+} from "../base/shapes.ts";
 import { ed25519PublicKey } from "./crypto.ts";
 import { isSealingDue, nextMadeMs, type SealingFacts } from "./due.ts";
+
+const held = { id: text, secret: keptBytes32 };
+/** An identity as its key store has it. */
+const identityShape = object({
+  version: keptVersion,
+  name: text,
+  did: keptDid,
+  rootSeed: keptBytes32,
+  nextRootSeed: nullable(keptBytes32),
+  methods: array(object({ ...held, under: optional(text), isShared: optional(truth) })),
+  agreements: array(
+    object({
+      ...held,
+      under: optional(text),
+      madeMs: optional(integer),
+      destroyAtMs: nullable(integer),
+    }),
+  ),
+  bundleKeys: optional(
+    array(object({ ...held, under: text, madeMs: integer, destroyAtMs: integer })),
+  ),
+  sealingSinceMs: optional(integer),
+  /** In texts of earlier programs. */
+  chain: optional(object({ sinceMs: integer })),
+  ledger: nullable(keptHex32),
+  storeKey: keptBytes32,
+});
 
 /** An Ed25519 seed or an X25519 secret of 32 bytes, with the absolute id that the document gives its key. */
 type HeldKey = { readonly id: string; readonly secret: Uint8Array };

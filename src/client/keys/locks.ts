@@ -7,10 +7,33 @@
 import { scryptAsync } from "@noble/hashes/scrypt.js";
 import { decodeUtf8, encodeBase32, utf8 } from "../../core/codec/bytes.ts";
 import { localError } from "../base/failure.ts";
-import { locksShape, namesShape, sealedShape, type Wrap } from "../base/kept.ts";
-import { parseKept, parseRecord, renderKept } from "../base/shapes.ts";
+import {
+  array,
+  keptBytes,
+  nullable,
+  type Of,
+  object,
+  oneOf,
+  parseKept,
+  parseRecord,
+  renderKept,
+  text,
+} from "../base/shapes.ts";
 import { hkdf, openBytes, sealBytes } from "./crypto.ts";
 import { type KeyStore, memoryOf } from "./key-stores.ts";
+
+/** The key of locked texts, sealed with that of a lock. */
+const wrap = {
+  kind: oneOf("passphrase", "passkey"),
+  salt: keptBytes,
+  credential: nullable(keptBytes),
+  sealed: keptBytes,
+};
+const locksShape = object({ format: text, locks: array(object(wrap)) });
+const namesShape = object({ names: array(text) });
+const sealedShape = object({ format: text, sealed: keptBytes });
+
+type Wrap = Of<typeof locksShape>["locks"][number];
 
 /** What a lock needs again to unlock; nothing of it is secret. */
 type KeptWrap = Pick<Wrap, "salt" | "credential">;

@@ -20,8 +20,21 @@ import {
   type Retrying,
   retryTemporary,
 } from "../base/failure.ts";
-import { planShape } from "../base/kept.ts";
-import { isRecord, parseKept, renderKept } from "../base/shapes.ts";
+import {
+  isRecord,
+  keptBytes,
+  keptBytes32,
+  keptDid,
+  keptVersion,
+  natural,
+  nullable,
+  object,
+  oneOf,
+  optional,
+  parseKept,
+  renderKept,
+  text,
+} from "../base/shapes.ts";
 import { hkdf, type Signer, signEd25519, uuidOf } from "../keys/crypto.ts";
 import { type Delivered, deliveredShape } from "../net/answers.ts";
 import { type Endpoint, type Exchange, fetchChecked, jsonBody, path } from "../net/http.ts";
@@ -35,6 +48,26 @@ import {
   type SealBinding,
   sealPayload,
 } from "./seal.ts";
+
+/** A plan between runs (`renderPlan`). */
+export const planShape = object({
+  version: keptVersion,
+  plan: object({
+    id: text,
+    seed: keptBytes32,
+    to: keptDid,
+    recipient: object({ keyId: text, publicKey: keptBytes }),
+    file: object({ name: text, mediaType: text, sizeBytes: natural, sha256: keptBytes32 }),
+    chunkBytes: natural,
+    sealedBytesMax: optional(nullable(natural)),
+    timestamp: text,
+    ttl: text,
+    tag: nullable(text),
+    hint: nullable(oneOf("direct", "cache")),
+  }),
+  senderKeyId: nullable(text),
+  delivered: natural,
+});
 
 /** Data of one envelope: above this a file is sent as a chunk set. */
 export const chunkBytesDefault = 1_048_576;

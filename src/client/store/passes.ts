@@ -17,8 +17,7 @@ import {
   showPass,
 } from "../../core/message/pass.ts";
 import { attempt } from "../base/failure.ts";
-import { keptPassesShape } from "../base/kept.ts";
-import { renderKept } from "../base/shapes.ts";
+import { array, keptDid, object, renderKept, text, truth } from "../base/shapes.ts";
 import { hkdf } from "../keys/crypto.ts";
 import type { TextStore } from "../keys/key-stores.ts";
 import { parseMediaType } from "../mail/content.ts";
@@ -32,6 +31,12 @@ import { keyOfPass, keyOfPerson, passesKey } from "./keys.ts";
 import type { OwnStore } from "./own-store.ts";
 import type { Person } from "./rows.ts";
 import type { Batch, Table } from "./table.ts";
+
+/** What a program that only sends shows and gives. */
+const keptPassesShape = object({
+  areGiven: truth,
+  passes: array(object({ did: keptDid, pass: text })),
+});
 
 const handedKeptMs = 5 * minuteMs;
 

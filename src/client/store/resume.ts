@@ -5,11 +5,12 @@
  */
 import { parseDuration, parseTimestamp } from "../../core/codec/time.ts";
 import { inOrder } from "../../core/std/order.ts";
-import { sendingShape } from "../base/kept.ts";
-import { parseKept, renderKept } from "../base/shapes.ts";
+import { array, object, parseKept, renderKept } from "../base/shapes.ts";
 import type { TextStore } from "../keys/key-stores.ts";
 import { withoutId } from "../mail/content.ts";
-import { chunkCount, keptPlan, type SendPlan } from "../mail/send.ts";
+import { chunkCount, keptPlan, planShape, type SendPlan } from "../mail/send.ts";
+
+const sendingShape = object({ plans: array(planShape) });
 
 type KeptPlan = ReturnType<typeof keptPlan>;
 type Resumed = {

@@ -10,11 +10,13 @@ import { secondMs } from "../../core/codec/time.ts";
 import type { KeyState } from "../../core/ledger/key-proof.ts";
 import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { localError } from "../base/failure.ts";
-import { comparedShape } from "../base/kept.ts";
-import { renderKept } from "../base/shapes.ts";
+import { keptDid, object, renderKept, text } from "../base/shapes.ts";
 import { type Client, findName, trustIn } from "./client.ts";
 import { printOf } from "./print.ts";
 import { distrust, recall, type TrustDemand, type View } from "./trust.ts";
+
+/** The fingerprint that the user has compared with a person. */
+const comparedShape = object({ did: keptDid, text });
 
 export type Fingerprint = {
   readonly did: Did;

@@ -4,10 +4,12 @@
  */
 import type { Did } from "../../core/codec/did.ts";
 import type { Service } from "../../core/ledger/account.ts";
-import { hostsShape } from "../base/kept.ts";
-import { renderKept } from "../base/shapes.ts";
+import { array, object, renderKept, text } from "../base/shapes.ts";
 import type { Client } from "./client.ts";
 import { recall } from "./trust.ts";
+
+/** Of the services that this identity has named: `host:port`. */
+const hostsShape = object({ hosts: array(text) });
 
 const hostsMax = 100;
 

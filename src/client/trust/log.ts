@@ -33,13 +33,16 @@ import {
 } from "../../core/trust/note.ts";
 import { hashLeaf, verifyConsistency, verifyInclusion } from "../../core/trust/tree.ts";
 import { attempt, ClientError, localError, orNull } from "../base/failure.ts";
-import { headShape, logHeadsShape } from "../base/kept.ts";
-import { renderKept } from "../base/shapes.ts";
+import { array, object, renderKept, text } from "../base/shapes.ts";
 import { verifySignature } from "../keys/crypto.ts";
 import type { TextStore } from "../keys/key-stores.ts";
 import { askBytes } from "../net/http.ts";
 import type { Client, Evidence } from "./client.ts";
 import { distrust, recall } from "./trust.ts";
+
+/** Keys of the heads of logs that have begun anew. */
+const logHeadsShape = object({ heads: array(text) });
+const headShape = object({ logKey: text, note: text });
 
 // -------------------------------------------------------------------------------------------------------------- policy
 

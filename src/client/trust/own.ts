@@ -25,8 +25,15 @@ import { componentCallsMax, type KeyState } from "../../core/ledger/key-proof.ts
 import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { inOrder } from "../../core/std/order.ts";
 import { attempt, ClientError, localError, orNull } from "../base/failure.ts";
-import { aliasesShape, claimsShape, methodKeysShape } from "../base/kept.ts";
-import { renderKept } from "../base/shapes.ts";
+import {
+  array,
+  integer,
+  keptBytes32,
+  keptCounter,
+  object,
+  renderKept,
+  text,
+} from "../base/shapes.ts";
 import { withEnds } from "../keys/agreements.ts";
 import { ed25519PublicKey, signEd25519, x25519PublicKey } from "../keys/crypto.ts";
 import type { TextStore } from "../keys/key-stores.ts";
@@ -35,6 +42,13 @@ import { authorizationLifeMs, type SubmissionRequest } from "../net/directory.ts
 import { jsonBody, path } from "../net/http.ts";
 import { type Client, normalizeName } from "./client.ts";
 import { bundleAt, recall } from "./trust.ts";
+
+/** Calls that were signed and may still be accepted. */
+const claimsShape = object({
+  claims: array(object({ nonce: keptCounter, sha256: keptBytes32, untilMs: integer })),
+});
+const aliasesShape = object({ aliases: array(text) });
+const methodKeysShape = object({ keys: array(text) });
 
 /** The next document nonce of a proven state. */
 export function nextNonce({ steps }: KeyState): bigint {

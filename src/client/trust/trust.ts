@@ -15,11 +15,38 @@ import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { inOrder } from "../../core/std/order.ts";
 import { ClientError } from "../base/failure.ts";
-import { rememberedAliasShape, rememberedShape } from "../base/kept.ts";
-import { parseKept, renderKept, type Shape } from "../base/shapes.ts";
+import {
+  integer,
+  keptBytes,
+  keptBytes32,
+  keptCounter,
+  keptDid,
+  object,
+  optional,
+  parseKept,
+  renderKept,
+  type Shape,
+  text,
+  truth,
+} from "../base/shapes.ts";
 import { verifySignature } from "../keys/crypto.ts";
 import type { TextStore } from "../keys/key-stores.ts";
 import { printOf } from "./print.ts";
+
+/** How far the record of a correspondent had come, and the home that its document named then. */
+const rememberedShape = object({
+  did: keptDid,
+  root: integer,
+  rootKey: keptBytes32,
+  nonce: keptCounter,
+  hash: keptBytes32,
+  /** What fingerprints showed of it (`trust/print.ts`). */
+  print: optional(keptBytes),
+  home: optional(text),
+  /** Another own device has proven another state. */
+  isContradicted: optional(truth),
+});
+const rememberedAliasShape = object({ alias: text, did: keptDid });
 
 /**
  * `proven`: signed calls lead from the DID to its keys. `logged`: a fresh head of the log, which witnesses have seen, covers

@@ -2,8 +2,23 @@
  * Texts that programs keep between runs: what is written is read again, and nothing else.
  */
 import { expect, test } from "bun:test";
-import { rememberedShape } from "../../../../src/client/base/kept.ts";
-import { parseKept, renderKept } from "../../../../src/client/base/shapes.ts";
+import {
+  integer,
+  keptBytes32,
+  keptCounter,
+  keptDid,
+  object,
+  parseKept,
+  renderKept,
+} from "../../../../src/client/base/shapes.ts";
+
+const rememberedShape = object({
+  did: keptDid,
+  root: integer,
+  rootKey: keptBytes32,
+  nonce: keptCounter,
+  hash: keptBytes32,
+});
 
 test("what programs keep is read as it was written, also when its bytes are a Buffer", () => {
   const memory = {
