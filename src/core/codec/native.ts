@@ -56,28 +56,18 @@ export function createPoolVerifier(): VerifySignature {
   return (signature, message, publicKey) => {
     if (waiting >= poolQueueMax || !haveSizes(signature, publicKey))
       return verifyEd25519(signature, message, publicKey);
-    waiting++;
-    return verifyInPool(signature, message, publicKey).finally(() => {
-      waiting--;
-    });
+    const { promise, resolve } = deferred<boolean>();
+    try {
+      verify(null, message, importKey(publicKey), signature, (error, isValid) => {
+        waiting--;
+        resolve(!error && isValid);
+      });
+      waiting++;
+    } catch {
+      return false;
+    }
+    return promise;
   };
-}
-
-/** Never rejects. */
-async function verifyInPool(
-  signature: Uint8Array,
-  message: Uint8Array,
-  publicKey: Uint8Array,
-): Promise<boolean> {
-  try {
-    const { promise, resolve, reject } = deferred<boolean>();
-    const answer = (error: Error | null, isValid: boolean) =>
-      error ? reject(error) : resolve(isValid);
-    verify(null, message, importKey(publicKey), signature, answer);
-    return await promise;
-  } catch {
-    return false;
-  }
 }
 
 const haveSizes = (signature: Uint8Array, publicKey: Uint8Array): boolean =>
