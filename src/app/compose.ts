@@ -5,9 +5,10 @@
  * Source: rules section 9.
  */
 
+import { availableParallelism } from "node:os";
 import { type ReloadPlan, reload } from "../config/config.ts";
 import type { Config } from "../config/schema.ts";
-import { createPoolVerifier } from "../core/codec/native.ts";
+import { createPoolVerifier, verifyEd25519 } from "../core/codec/native.ts";
 import { errorText } from "../core/fault.ts";
 import { joinOutages, type Log, onceAMinute } from "../nodes/http/log.ts";
 import { createMetrics } from "../nodes/http/metrics.ts";
@@ -98,7 +99,8 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     await Promise.all(
       [...config.server.listen, ...config.server.admin_listen].map(removeStaleSocket),
     );
-    const verify = createPoolVerifier();
+    // On one core the threads of the pool would only take turns with the event loop.
+    const verify = availableParallelism() > 1 ? createPoolVerifier() : verifyEd25519;
     const parts = { ...options, log, stores, bus, verify, now, metrics, ...keys };
     const composed = await composeNodes(config, parts).catch(toFailure);
     nodes = composed;

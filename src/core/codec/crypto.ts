@@ -45,9 +45,8 @@ export function isStrictEncoding(publicKey: Uint8Array): boolean {
 
 /** Whether y, the first 255 bits in little-endian order, is below 2^255 - 19. */
 function isBelowPrime(publicKey: Uint8Array): boolean {
-  const [lowest = 0, ...others] = publicKey;
-  const highest = others.pop() ?? 0;
-  return lowest < 0xed || (highest & 0x7f) !== 0x7f || others.some((byte) => byte !== 0xff);
+  if (publicKey[0]! < 0xed || (publicKey[31]! & 0x7f) !== 0x7f) return true;
+  return publicKey.subarray(1, 31).some((byte) => byte !== 0xff);
 }
 
 function isPoint(publicKey: Uint8Array): boolean {

@@ -14,7 +14,6 @@ import {
   sign,
   verify,
 } from "node:crypto";
-import { availableParallelism } from "node:os";
 import { deferred } from "../std/deferred.ts";
 import { publicKeyBytes, signatureBytes, type VerifySignature } from "./bytes.ts";
 
@@ -43,9 +42,9 @@ export function verifyEd25519(
 
 /**
  * Beyond this, signatures are verified at once: the threads of the pool, which also write
- * to disk, have work for 1 ms. On one core they would only take turns with the event loop.
+ * to disk, have work for 1 ms.
  */
-const poolQueueMax = availableParallelism() > 1 ? 32 : 0;
+const poolQueueMax = 32;
 
 /**
  * A verifier that works in the runtime's pool of threads, off the event loop, when that has

@@ -289,23 +289,12 @@ type KeySubject = {
 
 /**
  * The one rule for which Ed25519 key may sign for a DID under a key id; `null` when none
- * may.
+ * may. Cost: decoding base58.
  */
 export function keyFor(subject: KeySubject, keyId: string, purpose: KeyPurpose): Uint8Array | null {
   const { document, rootPubkey = null } = subject;
   if (purpose === "change" && keyId === rootKeyId) return rootPubkey;
   const method = document === null ? null : methodFor(document, keyId, purpose);
-  return method === null ? null : strictKey(method);
-}
-
-/** Those of methods that were asked for: decoding base58 costs 2 µs each time. */
-const strictKeys = new WeakMap<VerificationMethod, Uint8Array | null>();
-
-function strictKey(method: VerificationMethod): Uint8Array | null {
-  const known = strictKeys.get(method);
-  if (known !== undefined) return known;
-  const key = parseMethodKey(method);
-  const strict = key !== null && isStrictEncoding(key) ? key : null;
-  strictKeys.set(method, strict);
-  return strict;
+  const key = method === null ? null : parseMethodKey(method);
+  return key !== null && isStrictEncoding(key) ? key : null;
 }
