@@ -207,10 +207,6 @@ export class MailboxIndex {
     return {
       mailbox: (label) => recipients.usage(recipient, label),
       store: (label) => recipients.inStore(label),
-      known: (label) => {
-        const { bytes, ids } = recipients.inStore(label);
-        return { entries: ids, bytes };
-      },
       room: this.driver.room,
     };
   }

@@ -9,7 +9,7 @@
 import type { MailboxKey, Uuid } from "../core/codec/did.ts";
 import { type Chunk, type MailboxStats, StoreError } from "./contract.ts";
 import { free, held, none, type RowList, type RowTable, resized } from "./mailbox-rows.ts";
-import { isStoreLabel, nothingHeld } from "./mailbox-rules.ts";
+import { isStoreLabel, nothingHeld, type StoreSums } from "./mailbox-rules.ts";
 
 /**
  * Texts by number, counted by the rows that name them. A number is used again when no row
@@ -158,7 +158,7 @@ export class RecipientIndex {
    * What is held, altogether (`null`) or under a label that is counted over the store, and
    * all ids that are known there.
    */
-  inStore(label: string | null): MailboxStats & { readonly ids: number } {
+  inStore(label: string | null): StoreSums {
     if (label !== null) return this.storeUsages.get(label) ?? nothingKnown;
     return { entries: this.entries, bytes: this.bytes, ids: this.rows.rows };
   }

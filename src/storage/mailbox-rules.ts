@@ -38,17 +38,25 @@ function isTime(ms: number): boolean {
 }
 
 function checkLabels(labels: readonly string[], places: readonly MailboxPlace[]): void {
-  const isLabel = (label: string, i: number) =>
-    labelForm.test(label) && labels.indexOf(label) === i;
-  const isPlace = (place: MailboxPlace) =>
-    labelForm.test(place.own.label) &&
-    labelForm.test(place.pool) &&
-    labelsAt(labels, place).length <= labelsMax;
-  if (labels.length > labelsMax || !labels.every(isLabel) || !places.every(isPlace)) {
+  const areFew = (place: MailboxPlace) => labelsAt(labels, place).length <= labelsMax;
+  if (
+    !labels.every(isLabel) ||
+    !places.every(hasLabels) ||
+    labels.length > labelsMax ||
+    (labels.length + 2 > labelsMax && !places.every(areFew))
+  ) {
     throw new RangeError(
       "an entry has at most 4 different labels of 1 to 48 characters A-Za-z0-9_:-",
     );
   }
+}
+
+function isLabel(label: string, i: number, labels: readonly string[]): boolean {
+  return labelForm.test(label) && labels.indexOf(label) === i;
+}
+
+function hasLabels({ own, pool }: MailboxPlace): boolean {
+  return labelForm.test(own.label) && labelForm.test(pool);
 }
 
 /**
@@ -77,12 +85,14 @@ export const nothingHeld: MailboxStats = Object.freeze({ entries: 0, bytes: 0 })
 /** Entries and bytes: of all (`null`), or under one label. */
 type Sums = (label: string | null) => MailboxStats;
 
+/** Likewise, and all ids that are known. */
+export type StoreSums = MailboxStats & { readonly ids: number };
+
 export type QuotaSums = {
   /** Active entries of the mailbox, and of the store. */
   readonly mailbox: Sums;
-  readonly store: Sums;
-  /** All ids that the store knows, with the bytes that they take, and what it has room for. */
-  readonly known: Sums;
+  readonly store: (label: string | null) => StoreSums;
+  /** The ids, and the bytes of active entries, that the store has room for. */
   readonly room: MailboxStats;
 };
 
@@ -120,7 +130,8 @@ export function hasRoomIn(
   bytes: number,
   sums: Sums,
 ): boolean {
-  const [mine, all] = [sums(own.label), sums(pool)];
+  const mine = sums(own.label);
+  const all = sums(pool);
   if (exceedsBounds(mine, bytes, own.entriesMax, own.bytesMax)) return false;
   if (exceedsBounds(all, bytes, poolMax.entries, poolMax.bytes)) return false;
   if (!isRest) return true;
@@ -130,13 +141,14 @@ export function hasRoomIn(
 function isBeyond(
   { label, entriesMax, bytesMax }: MailboxShare,
   bytes: number,
-  { store, known, room }: QuotaSums,
+  { store, room }: QuotaSums,
 ): boolean {
+  const sums = store(label);
   // An acknowledged id is remembered: a sender could use up the ids by storing for one who
   // acknowledges at once.
   return (
-    exceedsBounds(store(label), bytes, entriesMax, bytesMax) ||
-    exceedsBounds(known(label), bytes, room.entries / 2, room.bytes / 2)
+    exceedsBounds(sums, bytes, entriesMax, bytesMax) ||
+    exceedsBounds({ entries: sums.ids, bytes: sums.bytes }, bytes, room.entries / 2, room.bytes / 2)
   );
 }
 

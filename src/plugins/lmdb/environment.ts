@@ -273,7 +273,8 @@ export class Environment {
   private refusals(operations: readonly WriteOperation[]): Map<WriteKind, Refusal> {
     const sizes = new Map<WriteKind, number>();
     for (const { size } of operations) {
-      const [perCommit, each] = size.kind === "store" ? [commitBytes, bytesPerStore] : [0, 0];
+      const perCommit = size.kind === "store" ? commitBytes : 0;
+      const each = size.kind === "store" ? bytesPerStore : 0;
       sizes.set(size.kind, (sizes.get(size.kind) ?? perCommit) + each + size.bytes);
     }
     const refusals = new Map<WriteKind, Refusal>();

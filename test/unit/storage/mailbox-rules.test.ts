@@ -61,7 +61,7 @@ test("an entry that fills a bound is within it, and one more or one byte more is
 
 test("an entry gets the labels of the place that it takes, each once", () => {
   const held = { entries: 0, bytes: 0 };
-  const sums = { mailbox: () => held, store: () => held, known: () => held, room: held };
+  const sums = { mailbox: () => held, store: () => ({ ...held, ids: 0 }), room: held };
   const share = (label: string) => ({ label, entriesMax: 10, bytesMax: 1_000 });
   const poolMax = { entries: 10, bytes: 1_000 };
   const quota = {
