@@ -343,6 +343,44 @@ test("what a device of a thief says of a time to come keeps no own group as it i
   );
 }, 60_000);
 
+test("leavings and a wish of another form in the row of a thief's device keep no change from being heard, and no start from receiving", async () => {
+  const mine = place();
+  const [phone, bob, mallory] = [await open(mine), await open(place()), await open(place())];
+  await meet(phone, bob, mallory);
+  const { id } = await phone.groups.create("Hiking", [bob.did, mallory.did]);
+  const facts = {
+    ...{ name: "Hiking", admin: phone.did, members: dids(phone, bob, mallory) },
+    ...{ standing: "joined" as const, next: null },
+  } satisfies Facts;
+  await shows(bob, id, facts);
+  const thief = await linked(phone, place());
+  await shows(thief, id, facts);
+  const leaving = { id, did: bob.did, version: 1, key: "00".repeat(32) };
+  const wish = { to: bob.did, by: bob.did, sinceMs: Date.now(), agreed: null };
+  const edit = (row: GroupRow): GroupRow => {
+    const said = { leavings: [{ ...leaving, signature: "A".repeat(61_000) }], handing: wish };
+    return { ...row, ...JSON.parse(JSON.stringify(said)), second: mallory.did };
+  };
+  const { table } = thief.groups.own;
+  await table.change(async (batch) => {
+    const row = await groupAt(table, id, batch);
+    if (row !== null) await putGroup(table, batch, edit(row));
+  });
+  await taken(thief, phone);
+  const { leavings, handing, second } = await rowAt(phone, mine, id);
+  expect([leavings, handing, second]).toEqual([[], null, null]);
+  await phone.close();
+  const back = await open(mine);
+  await bob.send(back.did, "still there?");
+  await until(
+    async () => (await back.store.messages(bob.did)).at(-1)?.text,
+    (text) => text === "still there?",
+  );
+  await removeOther(back);
+  await (await back.groups.get(id))?.change({ name: "Climbing", remove: [mallory.did] });
+  await shows(bob, id, { ...facts, name: "Climbing", members: dids(back, bob) });
+}, 60_000);
+
 /** A device of a thief shows a hand-over of an own group to one device alone, and is removed by another one. */
 async function handedOverAside(isOff: boolean): Promise<void> {
   const [phone, bob, mallory] = [await open(place()), await open(place()), await open(place())];

@@ -27,7 +27,6 @@ import {
   nearState,
   nonceCharactersMax,
   parseStatement,
-  readableState,
   type Statement,
   undominated,
 } from "./statements.ts";
@@ -37,6 +36,8 @@ export const membersMax = 64;
 const [statementsMax, leavingsMax] = [8, membersMax];
 /** A bundle in JSON, so that it is small content. */
 const bundleCharactersMax = 60_000;
+/** Of a statement what is no part of the state: names of members, key and signature. */
+const signedCharactersMax = 400;
 /** Of one group: of its admin, of members, and of others, who can be as many as one likes. Of one member two. */
 const [waitingOfMakerMax, waitingOfMembersMax, waitingOfOthersMax] = [4, 8, 4];
 const waitingOfOneMax = 2;
@@ -211,17 +212,27 @@ export function keepHandOvers(...all: readonly (readonly SignedHandOver[])[]): S
   return kept.slice(0, handOversMax);
 }
 
-/** As much as is small content, the newest first. */
+/** As much as is small content: before all else the newest statement, which counts without the rest. */
 export function fitting({ statements, leavings, handOvers = [] }: Bundle): Bundle {
-  const kept: SignedStatement[] = [];
-  let left = bundleCharactersMax - JSON.stringify([leavings, handOvers]).length;
-  for (const one of statements) {
-    left -= JSON.stringify(one).length;
-    if (left < 0) break;
-    kept.push(one);
-  }
-  return { statements: kept, leavings, handOvers };
+  let left = bundleCharactersMax;
+  const fits = (one: unknown): boolean => {
+    const characters = JSON.stringify(one).length + 1;
+    const isFit = characters <= left;
+    if (isFit) left -= characters;
+    return isFit;
+  };
+  const newest = statements.slice(0, 1).filter(fits);
+  const [ways, gone] = [handOvers.filter(fits), leavings.filter(fits)];
+  return {
+    statements: [...newest, ...statements.slice(1).filter(fits)],
+    leavings: gone,
+    handOvers: ways,
+  };
 }
+
+/** Whether a signed statement of the state has room in a bundle. */
+export const hasRoomInBundle = ({ maker, nonce, name, members }: GroupState): boolean =>
+  JSON.stringify([maker, nonce, name, members]).length + signedCharactersMax <= bundleCharactersMax;
 
 /** The last ones, each once. What others bring pushes out nothing of the admin's, nor what one member brings another's. */
 export function addWaiting(
@@ -252,26 +263,6 @@ export function addOwed(owed: readonly OwedRow[], one: OwedRow): OwedRow[] {
 }
 
 // ------------------------------------------------------------------------------------------------------------ own devices
-
-/** What another own device shows of a group, in the form in which members do. `null` for another form. */
-export function bundleIn(row: GroupRow): Bundle | null {
-  const { id } = row.state;
-  const leavings = row.leavings.filter((one) => one.id === id);
-  return parseBundle(renderBundle({ ...row, leavings }), id);
-}
-
-/** A row of another own device, without what is of another form. */
-export function readableRow(given: GroupRow): GroupRow {
-  const { joined, was, former = [] } = given;
-  const versions = Object.entries(isRecord(was) ? was : {}).filter(([, one]) => isInteger(one));
-  return {
-    ...given,
-    state: readableState(given.state),
-    joined: isInteger(joined) ? joined : 0,
-    was: Object.fromEntries(versions) as GroupRow["was"],
-    former: former.slice(0, handOversMax),
-  };
-}
 
 /** The versions of parts that the next state replaces, by DID; of the name under "". */
 export function replacedBy(before: GroupState | null, after: GroupState): Record<string, number> {

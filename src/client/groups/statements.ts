@@ -115,13 +115,20 @@ const isMemberPart = (part: unknown): part is MemberPart =>
   (part[0] === "in" || part[0] === "out") &&
   isVersion(part[1]);
 
-/** Of what another own device says only what others would read: one part of another form makes a whole statement none. */
-export function readableState(state: GroupState): GroupState {
+/**
+ * Of what another own device says only what others would read: one part of another form makes a whole statement none. `null`
+ * when it names no group.
+ */
+export function readableState(json: unknown): GroupState | null {
+  const state = isRecord(json) ? json : {};
   const { id, maker, nonce, next } = state;
-  const [text, version] = Array.isArray(state.name) ? (state.name as readonly unknown[]) : [];
+  if (typeof id !== "string" || typeof maker !== "string" || !isDid(maker)) return null;
+  if (typeof nonce !== "string" || nonce.length > nonceCharactersMax || !nonce.isWellFormed())
+    return null;
+  const [text, version] = Array.isArray(state["name"]) ? (state["name"] as readonly unknown[]) : [];
   const isNamed = isName(text) && text.isWellFormed() && isVersion(version);
-  const members = partsIn(state.members).filter(([, part]) => isMemberPart(part));
-  const left = partsIn(state.left).filter(([, version]) => isVersion(version));
+  const members = partsIn(state["members"]).filter(([, part]) => isMemberPart(part));
+  const left = partsIn(state["left"]).filter(([, version]) => isVersion(version));
   return {
     ...{ id, maker, nonce },
     name: isNamed ? [text, version] : ["", 0],

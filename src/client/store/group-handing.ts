@@ -130,11 +130,12 @@ export class GroupHanding {
     });
   }
 
-  /** What was interrupted. */
+  /** What was interrupted. One that can't go on now keeps no other from it. */
   async resume(): Promise<void> {
     for (const raw of await this.#own.table.values<GroupRow>(rowsOf.groups)) {
       const { state, handing = null } = upgradeRow(raw);
-      if (handing !== null || state.next === this.#own.did) await this.goOn(state.id);
+      if (handing !== null || state.next === this.#own.did)
+        await attempt(() => this.goOn(state.id));
     }
   }
 

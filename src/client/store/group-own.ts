@@ -10,9 +10,9 @@ import type { Did } from "../../core/codec/did.ts";
 import { dayMs, secondMs } from "../../core/codec/time.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { attempt } from "../base/failure.ts";
+import { isRecord } from "../base/shapes.ts";
 import {
   addOwed,
-  bundleIn,
   type GroupRow,
   handedOverIn,
   mergeRows,
@@ -20,10 +20,10 @@ import {
   newRow,
   overtaken,
   placeOf,
-  readableRow,
   upgradeRow,
   withState,
 } from "../groups/bundles.ts";
+import { bundleIn, parseRow } from "../groups/given.ts";
 import {
   furtherOf,
   isBacked,
@@ -77,6 +77,10 @@ type Taken = { readonly row: GroupRow; readonly isOwed: boolean };
 /** When it came, and under which root key of this identity, in hex. */
 type Coming = { readonly sinceMs: number; readonly root: string };
 
+/** As an earlier version of the SDK has it. */
+const isOld = (row: Record<string, unknown>): boolean =>
+  !("v" in row) && isRecord(row["members"]) && isRecord(row["left"]);
+
 /** The row after what another own device has shown. */
 function takeRow(
   held: GroupRow | null,
@@ -109,14 +113,14 @@ function takeRow(
     const known = held?.state ?? emptyGroup(own, given.state.nonce);
     const state = withRoom(withBackedNext(given, handOvers), known);
     const removals = held === null ? [] : removalsOf(held);
-    const backed = { ...given, state, former, handOvers, removals };
+    const backed = { ...given, ...signedOf(given, said), state, former, handOvers, removals };
     const near = nearRow(backed, { own, root, nowMs });
     const merged = held === null ? near : mergeRows(held, near, { own, root });
     const row = removals.reduce(
       (now, { statement }) => withState(now, withRemovals(now, statement, nowMs), own),
       merged,
     );
-    const isUnknown = said.handOvers.some(({ by }) => by === "unknown");
+    const isUnknown = [...said.handOvers, ...said.leavings].some(({ by }) => by === "unknown");
     return { row, isOwed: isUnknown || near.state !== backed.state };
   }
   const { maker, nonce } = given.state;
@@ -131,6 +135,22 @@ function takeRow(
   const gone = isHeard ? followed(row, said, listener) : row;
   const isOwed = !isHeard || waits.leavings.length > 0 || isMissing(gone, given, said);
   return { row: withOwnWill(gone, given, { own, until }), isOwed };
+}
+
+/** Of an own group, whose statements this device signs itself: what holds of what others have signed. */
+function signedOf(
+  { state, second = null }: GroupRow,
+  { leavings, handOvers }: Examined,
+): Pick<GroupRow, "statements" | "leavings" | "second"> {
+  const isOf = ({ one, by }: Examined["leavings"][number]) =>
+    by === "in_force" && one.id === state.id;
+  const isSecond = ({ one, by }: Examined["handOvers"][number]) =>
+    (by === "in_force" || by === "earlier") && one.next === second;
+  return {
+    statements: [],
+    leavings: leavings.filter(isOf).map(({ one }) => one),
+    second: handOvers.some(isSecond) ? second : null,
+  };
 }
 
 /** Of an own group: to whom it is handed over only as far as that is signed. */
@@ -184,8 +204,8 @@ export class OwnGroups {
 
   /** Takes what another own device has of a group. Returns what changed. */
   async take(raw: GroupRow): Promise<StoreChange | null> {
-    const { handedOver: _, ...row } = readableRow(upgradeRow(raw));
-    const given: GroupRow = { ...row, waiting: [], owed: [] };
+    const given = parseRow(isRecord(raw) && isOld(raw) ? upgradeRow(raw) : raw);
+    if (given === null) return null;
     const { nowMs } = this.#own;
     return this.#take(given, { sinceMs: nowMs(), root: await this.#root(), isFirst: true });
   }
@@ -200,11 +220,10 @@ export class OwnGroups {
     { sinceMs, root, isFirst }: Coming & { readonly isFirst: boolean },
   ): Promise<StoreChange | null> {
     const { table, did: own, nowMs } = this.#own;
-    const bundle = bundleIn(given);
-    if (bundle === null || !isNamedRight(given)) return null;
+    if (!isNamedRight(given)) return null;
     const row = await this.#rowFor(given, table);
     const id = row?.state.id ?? given.state.id;
-    const said = await this.#talk.judging.judge(bundle, { id, from: own, row, sinceMs });
+    const said = await this.#talk.judging.judge(given, { id, from: own, row, sinceMs });
     // What it wills of a later invitation, it can't have meant.
     const until = isFirst ? Number.MAX_SAFE_INTEGER : Math.floor(sinceMs / secondMs);
     const listener = { own, root, isKnown: false, nowMs: nowMs() };
@@ -286,7 +305,7 @@ export class OwnGroups {
   async #sign(row: GroupRow): Promise<void> {
     const { table, did: own, nowMs } = this.#own;
     const { state, isSigned = false } = row;
-    const bundle = bundleIn(row);
+    const bundle = bundleIn(row, state.id);
     if (isSigned || state.maker === own || bundle === null) return;
     const sinceMs = nowMs();
     const said = await this.#talk.judging.judge(bundle, { id: state.id, from: own, row, sinceMs });

@@ -13,6 +13,7 @@ import {
   fitting,
   followedIn,
   type GroupRow,
+  hasRoomInBundle,
   membersMax,
   newRow,
   placeOf,
@@ -270,6 +271,8 @@ export class GroupTalk {
         "invalid_argument",
         `a group has at most ${membersMax} members, and a name of 100 characters`,
       );
+    if (!hasRoomInBundle(state))
+      throw localError("invalid_argument", "too many people were in this group: begin another one");
     const root = await this.root();
     const held = begun === null ? newRow(state) : withState(begun, state, did);
     const joined = isIn(state, did) ? (state.members[did]?.[1] ?? 0) : held.joined;

@@ -236,6 +236,40 @@ test.each([
   },
 );
 
+test.each([
+  ["no row", 5],
+  ["no state", { v: 2, state: null }],
+  ["no way", { v: 2, state: begun, former: "abc" }],
+  ["statements of no form", { ...newRow(begun), statements: [null, { statement: 5 }], joined }],
+  ["a group without a nonce", { ...newRow(begun), state: { ...begun, nonce: 5 } }],
+  ["wishes and leavings of no form", { ...newRow(begun), handing: [], leavings: [5], second: {} }],
+])(
+  "of another form than a row has another own device's word says nothing: %s",
+  async (_what, said) => {
+    const { groups, table } = await device();
+    await groups.take(rowOf(begun, [await stated(begun)]));
+    const before = JSON.stringify(await groupAt(table, begun.id));
+    await groups.take(JSON.parse(JSON.stringify(said)));
+    expect(JSON.stringify(await groupAt(table, begun.id))).toBe(before);
+  },
+);
+
+test("a long list of leavings has room after the newest statement, and none before it", async () => {
+  const statements = [await stated(begun)];
+  const long = {
+    id: begun.id,
+    did: own,
+    version: 1,
+    key: "00".repeat(32),
+    signature: "A".repeat(61_000),
+  };
+  const said = fitting({ statements, leavings: [long, { ...long, signature: "" }], handOvers: [] });
+  expect([said.statements.length, said.leavings.map(({ signature }) => signature)]).toEqual([
+    1,
+    [""],
+  ]);
+});
+
 test("a device of the next admin takes up the removal that it had heard, or hears from another one, and no unsigned one", async () => {
   const { id, nonce } = begun;
   const left = { id, maker, nonce, next: own };
