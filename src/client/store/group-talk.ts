@@ -5,7 +5,7 @@
  */
 import { encodeBase64, encodeHex, equalBytes } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
-import { dayMs, minuteMs, secondMs } from "../../core/codec/time.ts";
+import { dayMs, minuteMs } from "../../core/codec/time.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { attempt, ClientError, localError, pause } from "../base/failure.ts";
 import {
@@ -29,26 +29,22 @@ import {
 import { found, isHandedOver } from "../groups/handing.ts";
 import { removalsFor } from "../groups/removals.ts";
 import {
-  answerAgainMs,
-  answerTo,
   type GroupState,
-  groupIdOf,
   type HandOver,
   handOverText,
-  isDue,
   isIn,
   isSameState,
   leavingText,
   membersOf,
   outOnly,
   type Statement,
-  stateDigest,
   statementText,
   takeUpLeavings,
 } from "../groups/statements.ts";
 import { ed25519PublicKey, signEd25519 } from "../keys/crypto.ts";
 import type { JsonContent } from "../mail/content.ts";
 import { isName } from "../mail/notes.ts";
+import { GroupAnswers, type Said } from "./group-answers.ts";
 import { GroupJudging, type RootsFound } from "./group-judging.ts";
 import {
   addressed,
@@ -72,22 +68,11 @@ import type { OwnStore } from "./own-store.ts";
 import type { Sending } from "./sending.ts";
 import type { Batch } from "./table.ts";
 
-/** Who is not the maker answers some time within it, so that one answer is enough for most. */
-const answerWithinMs = minuteMs;
-/** Between two answers to one member. */
-const answersApartMs = 10 * secondMs;
-const answeredMax = 1_000;
-/** Of the groups that somebody may mean who writes to an unknown one. */
-const askedMax = 8;
-/** Who writes to a group that is not known here is asked what it is, so long later. */
-const askAfterMs = 3 * secondMs;
-/** No state has it. */
-const noDigest = "0".repeat(32);
+/** Groups that wait for the device that has made new keys. */
+const behindMax = 1_000;
 /** What can't be judged for so long is forgotten; so is the wait for a device that has made new keys. */
 const [waitingMs, ownWaitMs] = [2 * dayMs, 10 * minuteMs];
 const triesMax = 3;
-
-type Said = { readonly group: string; readonly from: Did; readonly digest: string | null };
 
 export class GroupTalk {
   readonly judging: GroupJudging;
@@ -97,20 +82,15 @@ export class GroupTalk {
   hasMadeKeys: () => Promise<boolean> = async () => true;
   /** Once more, what other own devices have shown. */
   hearOwed: () => Promise<void> = async () => undefined;
-  /** When, by pair of states. */
-  readonly #answered = new BoundedMap<string, number>(answeredMax);
-  readonly #answeredMs = new BoundedMap<string, number>(answeredMax);
-  /** When somebody last wrote to a group of which nothing is known here. */
-  readonly #askedMs = new BoundedMap<string, number>(answeredMax);
-  /** Pairs of a group and a member who is about to be answered. */
-  readonly #answering = new Set<string>();
+  readonly #answers: GroupAnswers;
   #isHearing = false;
-  readonly #behindMs = new BoundedMap<string, number>(answeredMax);
+  readonly #behindMs = new BoundedMap<string, number>(behindMax);
 
   constructor(own: OwnStore, sending: Sending) {
     this.#own = own;
     this.#sending = sending;
     this.judging = new GroupJudging(own);
+    this.#answers = new GroupAnswers(own, this, sending);
   }
 
   // ------------------------------------------------------------------------------------------------------- signing
@@ -288,11 +268,11 @@ export class GroupTalk {
       return isAsBefore;
     };
     const line = lineIn(before?.state ?? null, state);
-    await this.#say(after, members, { put, line });
-    await this.#sayOut(after, before === null ? [] : membersOf(before.state));
+    await this.say(after, members, { put, line });
+    await this.sayOut(after, before === null ? [] : membersOf(before.state));
   }
 
-  async #say(
+  async say(
     row: GroupRow,
     to: readonly Did[],
     more: {
@@ -307,7 +287,7 @@ export class GroupTalk {
     await this.#sending.send(others, bundle, changing(row.state.id), within);
   }
 
-  async #sayOut(row: GroupRow, were: readonly Did[]): Promise<void> {
+  async sayOut(row: GroupRow, were: readonly Did[]): Promise<void> {
     const { state } = row;
     for (const one of were) {
       if (one === this.#own.did || isIn(state, one)) continue;
@@ -338,7 +318,7 @@ export class GroupTalk {
       await putGroup(table, batch, { ...now, state, leavings });
       return true;
     };
-    await this.#say(after, others, { put, line: { v: 2, left: version } });
+    await this.say(after, others, { put, line: { v: 2, left: version } });
   }
 
   // ------------------------------------------------------------------------------------------------------- hearing
@@ -352,7 +332,7 @@ export class GroupTalk {
     const done = await attempt(() => this.#publish(after, state));
     if (done instanceof ClientError && done.code === "group_changed") return;
     if (done instanceof ClientError) throw done;
-    await this.#sayOut({ ...after, state }, before === null ? [] : putOut(before.state, state));
+    await this.sayOut({ ...after, state }, before === null ? [] : putOut(before.state, state));
   }
 
   /** Once more in a minute, what could not be judged; then with each sweep. */
@@ -402,102 +382,18 @@ export class GroupTalk {
 
   // ------------------------------------------------------------------------------------------------------- answering
 
-  /** Answers a member who shows another state: once an hour for each state that either has. */
-  async answer({ group, from, digest }: Said): Promise<void> {
-    const { did: own, table, signal } = this.#own;
-    const row = await groupAt(table, group);
-    if (row === null || isEmpty(row)) {
-      if (digest !== null) void attempt(() => this.#askWhole(group, from));
-      return this.#askAfter(group, from);
-    }
-    // Who only asks this identity in learns nothing of it.
-    if (row.joined === 0 || standingOf(row, own) === "asked") return;
-    const answer =
-      removalsFor(row, from, this.#own.nowMs()).length > 0
-        ? "now"
-        : answerTo(row.state, { own, from, digest });
-    // Under new keys once more: what earlier ones have signed doesn't count everywhere.
-    const name = `${group} ${from} ${digest} ${stateDigest(row.state)} ${await this.root()}`;
-    const pair = `${group} ${from}`;
-    const isAnswered = !isDue(this.#answered.get(name), this.#own.nowMs(), answerAgainMs);
-    if (answer === null || isAnswered || this.#answering.has(pair)) return;
-    this.#answering.add(pair);
-    // What else they show meanwhile gets the same answer.
-    await this.#inTurn(pair, answer === "later" ? Math.random() * answerWithinMs : 0);
-    this.#answering.delete(pair);
-    if (signal.aborted) return;
-    this.#answered.set(name, this.#own.nowMs());
-    const now = await groupAt(table, group);
-    if (now === null) return;
-    if (answer === "out") await this.#sayOut(now, [from]);
-    else if (isIn(now.state, from)) await this.show(now, from);
+  /** Answers a member who shows another state. */
+  answer(said: Said): Promise<void> {
+    return this.#answers.answer(said);
   }
 
   /** To one who may have more, and answers it. What the next admin has not heard goes under the id that the group had. */
   async show(row: GroupRow, to: Did): Promise<void> {
-    await this.#say(row, [to]);
+    await this.say(row, [to]);
     for (const one of removalsFor(row, to, this.#own.nowMs())) {
       const bundle = renderBundle({ statements: [one], leavings: [] });
       const within = { ...addressed(row), id: one.statement.id, put: null, line: null };
       await this.#sending.send([to], bundle, changing(one.statement.id), within);
     }
-  }
-
-  /**
-   * Who writes under an id of which nothing is known here may have followed a hand-over that this device has missed: a member
-   * is shown what is here, once an hour, and answers with what came after it.
-   */
-  async #askAfter(group: string, from: Did): Promise<void> {
-    const { did: own, table, nowMs } = this.#own;
-    if (!isDue(this.#askedMs.get(from), nowMs(), answersApartMs)) return;
-    this.#askedMs.set(from, nowMs());
-    const all = (await table.values<GroupRow>(rowsOf.groups)).map((row) => upgradeRow(row));
-    const shared = all.filter(
-      (row) => standingOf(row, own) === "joined" && isIn(row.state, from) && row.joined !== 0,
-    );
-    const isBefore = ({ state }: GroupRow) =>
-      membersOf(state).some((next) => groupIdOf(next, state.id) === group);
-    const before = shared.filter(isBefore);
-    for (const { state } of before) await this.#ask(state, from);
-    if (shared.length === 0 || before.length > 0) return;
-    // More than one hand-over was missed, or the group is new, and its state comes within the minute.
-    await pause(Math.random() * answerWithinMs, this.#own.signal);
-    const row = this.#own.signal.aborted ? null : await groupAt(table, group);
-    if (row !== null && !isEmpty(row)) return;
-    for (const { state } of shared.slice(0, askedMax)) await this.#ask(state, from);
-  }
-
-  async #ask(state: GroupState, from: Did): Promise<void> {
-    if (this.#own.signal.aborted) return;
-    const { id } = state;
-    const name = `${id} ${from} missed ${stateDigest(state)}`;
-    if (!isDue(this.#answered.get(name), this.#own.nowMs(), answerAgainMs)) return;
-    this.#answered.set(name, this.#own.nowMs());
-    const now = await groupAt(this.#own.table, id);
-    if (now !== null && isIn(now.state, from)) await this.#say(now, [from]);
-  }
-
-  /** What a group is may have gone astray: who is known and writes to it is asked, by showing that nothing is known here. */
-  async #askWhole(group: string, from: Did): Promise<void> {
-    const { table, nowMs, signal } = this.#own;
-    const name = `${group} ${from} asked`;
-    if (!isDue(this.#answered.get(name), nowMs(), answerAgainMs)) return;
-    if (!(await this.#sending.listensTo(from))) return;
-    this.#answered.set(name, nowMs());
-    // It may be about to come.
-    await pause(askAfterMs, signal);
-    const row = await groupAt(table, group);
-    if (signal.aborted || (row !== null && !isEmpty(row))) return;
-    const nothing = renderBundle({ statements: [], leavings: [] });
-    const within = { id: group, place: group, digest: noDigest, put: null, line: null };
-    await this.#sending.send([from], nothing, changing(group), within);
-  }
-
-  /** Some time after the last answer to a member, and so much later. */
-  async #inTurn(pair: string, laterMs: number): Promise<void> {
-    const { nowMs, signal } = this.#own;
-    const isSoon = !isDue(this.#answeredMs.get(pair), nowMs(), answersApartMs);
-    await pause((isSoon ? answersApartMs : 0) + laterMs, signal);
-    this.#answeredMs.set(pair, nowMs());
   }
 }
