@@ -40,10 +40,15 @@ function parseEpoch(text: string): number {
 
 function parseIso(text: string): number | null {
   if (!isoForm.test(text)) return null;
-  // Parsers carry a 31st of June over, or refuse it.
-  const date = text.slice(0, "2026-06-31".length);
-  const isReal = date <= `${date.slice(0, 8)}28` || new Date(date).toJSON()?.startsWith(date);
-  return isReal === true ? Date.parse(text) : null;
+  const day = text.slice("2026-06-".length, "2026-06-31".length);
+  return day <= "28" || isCalendarDate(text.slice(0, "2026-06-31".length))
+    ? Date.parse(text)
+    : null;
+}
+
+/** Parsers carry a 31st of June over, or refuse it. */
+function isCalendarDate(date: string): boolean {
+  return new Date(date).toJSON()?.startsWith(date) === true;
 }
 
 /** ISO-8601 UTC with milliseconds and `Z`. */
@@ -51,10 +56,10 @@ export function renderTimestamp(ms: number): string {
   return new Date(ms).toISOString();
 }
 
-const shortForm =
-  /^(?:(\d{1,10})w)?(?:(\d{1,10})d)?(?:(\d{1,10})h)?(?:(\d{1,10})m)?(?:(\d{1,10})s)?$/;
 const isoDurationForm = /^P(?:\d+W|(?:\d+D)?(?:T(?:\d+H)?(?:\d+M)?(?:\d+S)?)?)$/;
-const units = [weekMs, dayMs, hourMs, minuteMs, secondMs];
+const unitNames = "wdhms";
+const unitsMs = [weekMs, dayMs, hourMs, minuteMs, secondMs];
+const countDigitsMax = 10;
 
 /**
  * The two forms for readers of the schema, who know no other; `minLength` 2 leaves the
@@ -73,15 +78,28 @@ export function parseDuration(text: string): number | null {
     isoDurationForm.test(text) && !text.endsWith("T")
       ? text.replace(/[PT]/g, "").toLowerCase()
       : text;
-  const found = shortForm.exec(short);
-  let ms = 0;
-  for (let i = 0; i < units.length; i++) {
-    const part = found?.[i + 1];
-    if (part === undefined) continue;
-    if (Number(part) === 0) return null;
-    ms += Number(part) * units[i]!;
+  const ms = parseShort(short);
+  return ms !== null && ms >= durationMsMin && ms <= durationMsMax ? ms : null;
+}
+
+/** Counts above 0, each with its unit, from weeks down to seconds. */
+function parseShort(text: string): number | null {
+  let [ms, count, digits, nextUnit] = [0, 0, 0, 0];
+  for (let at = 0; at < text.length; at++) {
+    const digit = text.charCodeAt(at) - 0x30;
+    if (digit >= 0 && digit <= 9) {
+      count = 10 * count + digit;
+      digits += 1;
+      continue;
+    }
+    const unit = unitNames.indexOf(text.charAt(at), nextUnit);
+    if (unit < 0 || count === 0 || digits > countDigitsMax) return null;
+    ms += count * unitsMs[unit]!;
+    count = 0;
+    digits = 0;
+    nextUnit = unit + 1;
   }
-  return ms >= durationMsMin && ms <= durationMsMax ? ms : null;
+  return digits === 0 ? ms : null;
 }
 
 /**
