@@ -41,14 +41,14 @@ function parseEpoch(text: string): number {
 function parseIso(text: string): number | null {
   if (!isoForm.test(text)) return null;
   const day = text.slice("2026-06-".length, "2026-06-31".length);
-  return day <= "28" || isCalendarDate(text.slice(0, "2026-06-31".length))
-    ? Date.parse(text)
-    : null;
+  // Parsers carry a 31st of June over, or refuse it.
+  return day <= "28" || Number(day) <= daysOfMonth(text) ? Date.parse(text) : null;
 }
 
-/** Parsers carry a 31st of June over, or refuse it. */
-function isCalendarDate(date: string): boolean {
-  return new Date(date).toJSON()?.startsWith(date) === true;
+/** Of a text that begins with a year and a month. */
+function daysOfMonth(text: string): number {
+  const [year, month] = [Number(text.slice(0, 4)), Number(text.slice(5, 7))];
+  return new Date(Date.UTC(year, month, 0)).getUTCDate();
 }
 
 /** ISO-8601 UTC with milliseconds and `Z`. */

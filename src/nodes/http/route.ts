@@ -168,15 +168,14 @@ type RenderOptions = {
 
 export function renderResponse(outcome: Answer | Fault, options: RenderOptions): Response {
   const answer = isFault(outcome) ? renderFault(outcome, options) : outcome;
-  const base = baseOf(options.cors);
-  base.set("content-type", answer.body?.contentType ?? "application/json");
+  const base = baseOf(options.cors, answer.body?.contentType ?? "application/json");
   base.set("x-request-id", options.requestId);
   const response = new Response(answerContent(answer, options.headOnly === true), {
     status: answer.status,
     headers: base,
   });
-  for (const more of [options.headers, answer.headers])
-    for (const name in more) response.headers.set(name, more[name] as string);
+  if (options.headers !== undefined) setAll(response.headers, options.headers);
+  if (answer.headers !== undefined) setAll(response.headers, answer.headers);
   if (options.close) response.headers.set("connection", "close");
   return response;
 }
@@ -185,12 +184,19 @@ export function renderResponse(outcome: Answer | Fault, options: RenderOptions):
  * Headers that all answers have, which a response copies: naming them again for each costs
  * twice as much.
  */
-const bases = new WeakMap<CorsHeaders, Headers>();
+const bases = new WeakMap<CorsHeaders, Map<string, Headers>>();
 
-function baseOf(cors: CorsHeaders): Headers {
-  const base = bases.get(cors) ?? new Headers({ "cache-control": "no-store", ...cors });
-  bases.set(cors, base);
-  return base;
+function baseOf(cors: CorsHeaders, contentType: string): Headers {
+  const ofCors = bases.get(cors) ?? new Map<string, Headers>();
+  const known = ofCors.get(contentType);
+  if (known !== undefined) return known;
+  const made = new Headers({ "content-type": contentType, "cache-control": "no-store", ...cors });
+  bases.set(cors, ofCors.set(contentType, made));
+  return made;
+}
+
+function setAll(headers: Headers, values: Readonly<Record<string, string>>): void {
+  for (const name in values) headers.set(name, values[name] as string);
 }
 
 /** The server leaves the content of an answer to HEAD out; no one would read parts. */

@@ -13,6 +13,7 @@ import { readCapped } from "../../core/codec/stream.ts";
 import { minuteMs } from "../../core/codec/time.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
 import type {
+  Account,
   DeliveryPolicy,
   DeliveryPolicyLinks,
   DidDocument,
@@ -86,23 +87,19 @@ export function personaBytes(policy: PersonaPolicy | null): number {
 /** The ledger of this process, which remembers what it has decoded. */
 export function ledgerRecipients(ledger: LedgerReader): RecipientSource {
   return {
-    async subject(did) {
-      const { record, life } = await ledger.account(did);
-      if (record === null) return null;
-      return {
-        did,
-        document: record.document,
-        deactivated: record.deactivated,
-        links: record.links,
-        life,
-      };
-    },
+    subject: (did) => ledger.account(did).then((account) => subjectOf(did, account)),
     policy: (scope, key) => ledger.policy(scope, key),
     persona: (key) => ledger.policy("persona", key),
     blockTimeMs: async () => (await ledger.head()).blockTimeMs,
     // The own ledger has no guests.
     servesGuests: async () => true,
   };
+}
+
+function subjectOf(did: Did, { record, life }: Account): Subject | null {
+  if (record === null) return null;
+  const { document, deactivated, links } = record;
+  return { did, document, deactivated, links, life };
 }
 
 /** Of a witness without other nodes. */
