@@ -19,6 +19,7 @@ import {
   checkExpiry,
   type Envelope,
   type EnvelopeLimits,
+  type EnvelopeSender,
   longestTtlMs,
   verifySender,
 } from "../../core/message/envelope.ts";
@@ -69,14 +70,23 @@ type FactSources = {
 };
 
 /** What is known of an envelope's parties. Throws `unavailable` when the source can't be asked. */
-export async function gatherFacts(
-  { recipients: source, verify }: FactSources,
+export function gatherFacts(
+  sources: FactSources,
   { to, tag, sender }: Envelope,
   asked: AskedFor,
 ): Promise<AdmissionFacts> {
-  const ofRecipient = gatherRecipientFacts(source, to, { tag, asked: { ...asked, home: null } });
-  if (sender === null) return ofRecipient;
-  const [facts, from] = await Promise.all([ofRecipient, source.subject(sender.from, asked)]);
+  const { recipients } = sources;
+  const askedOfHim = { home: null, network: asked.network };
+  const ofRecipient = gatherRecipientFacts(recipients, to, { tag, asked: askedOfHim });
+  return sender === null ? ofRecipient : withSender(sources, ofRecipient, { sender, asked });
+}
+
+async function withSender(
+  { recipients, verify }: FactSources,
+  ofRecipient: Promise<AdmissionFacts>,
+  { sender, asked }: { readonly sender: EnvelopeSender; readonly asked: AskedFor },
+): Promise<AdmissionFacts> {
+  const [facts, from] = await Promise.all([ofRecipient, recipients.subject(sender.from, asked)]);
   // An envelope without a recipient is refused anyway.
   const isKnown = from !== null && !from.deactivated && facts.policy !== null;
   const isVerified = isKnown && (await verifySender(sender, from.document, verify));

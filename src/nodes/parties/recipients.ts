@@ -118,15 +118,14 @@ export function withHomes(
   guests: GuestRules,
 ): RecipientSource {
   if (homes === undefined) return source;
+  const elsewhere = async (did: Did, asked: AskedFor | undefined): Promise<Subject | null> => {
+    const found = await homes.find(did, asked ?? { home: null, network: "" });
+    return typeof found === "string" ? null : foreignSubject(found);
+  };
   return {
     ...source,
     servesGuests: async () => servesByRule(guests),
-    subject: async (did, asked) => {
-      const own = await source.subject(did);
-      if (own !== null) return own;
-      const found = await homes.find(did, asked ?? { home: null, network: "" });
-      return typeof found === "string" ? null : foreignSubject(found);
-    },
+    subject: (did, asked) => source.subject(did).then((own) => own ?? elsewhere(did, asked)),
   };
 }
 
