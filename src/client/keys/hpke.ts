@@ -1,12 +1,14 @@
 /**
  * HPKE in base mode with X-Wing, HKDF-SHA256 and ChaCha20-Poly1305, for one message: by hand, because packages can't seal the
- * same bytes again, and a transfer that is resumed must. Everything is bound by `info`; the additional data is empty.
+ * same bytes again, and a transfer that is resumed must. Everything is bound by `info`; the additional data is empty. Who seals
+ * or opens many takes turns (`pageTurns`).
  * Source: RFC 9180 sections 4 to 6.1; draft-ietf-hpke-pq (KEM 0x647A).
  */
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
 import { expand, extract } from "@noble/hashes/hkdf.js";
 import { sha256 } from "@noble/hashes/sha2.js";
 import { concatBytes, utf8 } from "../../core/codec/bytes.ts";
+import { Mutex } from "../../core/std/order.ts";
 import { decapsulate, encapsulate, type XwingSecret } from "./xwing.ts";
 
 /** Of the cipher, at the end of the ciphertext. */
@@ -82,3 +84,33 @@ export function hpkeKeys(shared: Uint8Array, info: Uint8Array, suiteId: Uint8Arr
     }),
   };
 }
+
+// ------------------------------------------------------------------------------------------------------------- turns
+
+/** Two frames of a page are 33 ms. */
+const workMsMax = 20;
+
+/**
+ * Turns of work that would hold a page up: one after the other, and after some milliseconds of them whatever else waits comes
+ * first. Sealing a message for a group of 64 takes about 100 ms of the processor, and a page drops frames after 50.
+ */
+class Turns {
+  readonly #one = new Mutex();
+  /** When other work last had its turn. */
+  #sinceMs = Number.NEGATIVE_INFINITY;
+
+  /** The result of the work, or what it throws. */
+  run<T>(work: () => Promise<T>): Promise<T> {
+    return this.#one.run(async () => {
+      if (performance.now() - this.#sinceMs > workMsMax) {
+        // A timer lets the page draw and take input; a promise does not.
+        await new Promise((resolve) => setTimeout(resolve));
+        this.#sinceMs = performance.now();
+      }
+      return work();
+    });
+  }
+}
+
+/** Of the whole page: copies for a group are sealed, and what has come is opened, at once. */
+export const pageTurns = new Turns();

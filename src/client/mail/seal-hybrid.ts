@@ -16,9 +16,8 @@ import {
   sealedProfile,
 } from "../../core/message/sealed.ts";
 import { localError } from "../base/failure.ts";
-import { pageTurns } from "../base/turns.ts";
 import { signEd25519 } from "../keys/crypto.ts";
-import { hpkeSeal, tagBytes } from "../keys/hpke.ts";
+import { hpkeSeal, pageTurns, tagBytes } from "../keys/hpke.ts";
 import { bundleKey } from "../trust/bundles.ts";
 import {
   encodeCborRecord,

@@ -16,8 +16,7 @@ import {
 } from "../../core/message/sealed.ts";
 import { localError } from "../base/failure.ts";
 import { isRecord, optional, parseValue, strictObject, text } from "../base/shapes.ts";
-import { pageTurns } from "../base/turns.ts";
-import { hpkeOpen, tagBytes } from "../keys/hpke.ts";
+import { hpkeOpen, pageTurns, tagBytes } from "../keys/hpke.ts";
 import { encapsulatedBytes, expandSeed } from "../keys/xwing.ts";
 import { bytesShape, recordMembers, sha256Shape } from "../net/answers.ts";
 import type { EnvelopeJson } from "../net/caches.ts";

@@ -1,6 +1,6 @@
 /** Work in turns: in order, one at a time, and nothing else waits for all of it. */
 import { expect, test } from "bun:test";
-import { pageTurns } from "../../../../src/client/base/turns.ts";
+import { pageTurns } from "../../../../src/client/keys/hpke.ts";
 
 /** Holds the thread up, as sealing does where curves are JavaScript. */
 function busy(forMs: number): void {
