@@ -100,6 +100,7 @@ export class Waypost {
     if (options.policy !== undefined)
       (await import("./trust/log.ts")).parseLogPolicy(options.policy);
     client.known.policy = options.policy ?? null;
+    client.known.urls = urls;
     const name = options.name ?? "default";
     const keys = reliable(options.keys);
     const opening = async () => {

@@ -7,11 +7,11 @@ import type { Did } from "../../core/codec/did.ts";
 import type { DidDocument } from "../../core/ledger/account.ts";
 import { sameEndpoint } from "../../core/message/proof.ts";
 import { endpoint } from "../net/http.ts";
-import { activeDocument, type Client } from "../trust/client.ts";
+import { activeDocument, type Client, type NodeUrls } from "../trust/client.ts";
 import { hostOf, loadOwnHosts, rememberHosts } from "../trust/hosts.ts";
 
 /** The addresses that `open` was given. */
-export type Urls = { readonly relayUrl: string; readonly cacheUrl: string };
+export type Urls = NodeUrls;
 
 /** Where the document has an identity listen, and its messages wait. */
 type Addresses = { readonly relay: readonly string[]; readonly cache: readonly string[] };

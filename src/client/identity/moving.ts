@@ -44,7 +44,8 @@ async function withFirst(
   given: Service,
 ): Promise<readonly Service[]> {
   const before = services.find(({ type }) => type === given.type);
-  if (before === undefined) return [...services, given];
+  // Its id may have been given to a service of another type.
+  if (before === undefined) return [...services.filter(({ id }) => id !== given.id), given];
   const [url = ""] = given.serviceEndpoint;
   const own = await aboutOf(endpoint(url, client.timeoutMs));
   const names = [own.relay_endpoints, own.cache_endpoints, own.directory_endpoints].flat();
@@ -54,6 +55,8 @@ async function withFirst(
     const other = await aboutOf(endpoint(one, client.timeoutMs));
     if (other.roles !== undefined) kept.push(one);
   }
-  const after = { ...before, serviceEndpoint: [url, ...kept] };
+  const isRead = before.authorization !== null && before.authorization.length > 0;
+  const { authorization } = isRead ? before : given;
+  const after = { ...before, authorization, serviceEndpoint: [url, ...kept] };
   return services.map((one) => (one === before ? after : one));
 }

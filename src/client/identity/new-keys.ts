@@ -6,7 +6,7 @@
 import { equalBytes, renderAgreementKey, renderPublicKey } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import type { DidDocument, Service, VerificationMethod } from "../../core/ledger/account.ts";
-import { bundleAgreement } from "../../core/ledger/account.ts";
+import { bundleAgreement, parseMethodKey } from "../../core/ledger/account.ts";
 import { localError } from "../base/failure.ts";
 import { array, keptBytes32, nullable, object, renderKept, text } from "../base/shapes.ts";
 import { newestUnder } from "../keys/agreements.ts";
@@ -22,10 +22,11 @@ import {
 } from "../keys/keys.ts";
 import type { EditIdentity } from "../keys/stored.ts";
 import type { Waiting } from "../net/directory.ts";
-import { type Client, rootKeyOf } from "../trust/client.ts";
+import { type Client, type NodeUrls, rootKeyOf } from "../trust/client.ts";
 import { hostOf, loadOwnHosts, rememberHosts } from "../trust/hosts.ts";
 import { loadAddedKeys, rememberAddedKey } from "../trust/own.ts";
 import { recall } from "../trust/trust.ts";
+import { places } from "./address.ts";
 import { change, publishEdited } from "./change.ts";
 import type { KeptParts } from "./replacement.ts";
 
@@ -140,7 +141,7 @@ export async function publishKeys(
   const edited = async (document: DidDocument) => {
     const added = await keptKeys(client, document, methods);
     const service = await ownServices(client, document, services);
-    return withNewKeys({ ...document, service }, next, added);
+    return withNewKeys({ ...document, service }, next, { added, urls: client.known.urls });
   };
   await publishEdited(client, did, { rootSeed, edited, waiting });
   if (!equalBytes(await rootKeyOf(client, did), newRootPubkey)) throw replaced();
@@ -198,49 +199,61 @@ export function inForce(stored: Identity, { rootSeed }: Identity): Identity {
 
 /**
  * Of each id the last secret counts. What this device neither holds nor has added goes, and so do other key agreements: a
- * lost or removed device could use them.
+ * lost or removed device could use them. Own components are made from nothing: such a device may have given those that were
+ * there a type or rights by which no one reads or signs.
  */
 async function withNewKeys(
   document: DidDocument,
   { did, methods, agreements, rootSeed, nextRootSeed }: Identity,
-  added: readonly string[],
+  { added, urls }: { readonly added: readonly string[]; readonly urls: NodeUrls | null },
 ): Promise<DidDocument> {
+  const { agreementType, noticeOf, serviceAt } = await import("./registration.ts");
+  const multikey = (id: string, publicKeyMultibase: string): VerificationMethod => {
+    return { id, type: "Multikey", controller: did, publicKeyMultibase };
+  };
   const ids = [...new Set(methods.filter(isOwn).map(({ id }) => id))];
-  const own = ids.map(async (id): Promise<VerificationMethod> => {
+  const own = ids.map(async (id) => {
     const { secret } = methods.findLast((one) => one.id === id) as (typeof methods)[number];
-    const before = document.verificationMethod.find((one) => one.id === id);
-    const publicKeyMultibase = renderPublicKey(await ed25519PublicKey(secret));
-    if (before?.publicKeyMultibase === publicKeyMultibase) return before;
-    return { id, type: "Multikey", controller: did, ...before, publicKeyMultibase };
+    return multikey(id, renderPublicKey(await ed25519PublicKey(secret)));
   });
-  const others = document.verificationMethod.filter(
-    ({ id, publicKeyMultibase }) => !ids.includes(id) && added.includes(publicKeyMultibase),
-  );
+  const others = document.verificationMethod
+    .filter(({ id, publicKeyMultibase }) => !ids.includes(id) && added.includes(publicKeyMultibase))
+    .map((one) => (parseMethodKey(one) === null ? multikey(one.id, one.publicKeyMultibase) : one));
   const verificationMethod = [...(await Promise.all(own)), ...others];
   const isKept = (id: string) => verificationMethod.some((one) => one.id === id);
+  // Whoever else may sign or read, this identity does.
   const first = verificationMethod.slice(0, 1).map(({ id }) => id);
   const keptOf = (list: readonly string[]) => {
     const kept = list.filter(isKept);
-    return kept.length > 0 ? kept : first;
+    return kept.some((id) => ids.includes(id)) ? kept : [...first, ...kept];
   };
   // Others may have come from another device meanwhile, which a removed one has too.
   const sealing = newestUnder(agreements, nameOfSeed(nextRootSeed ?? rootSeed));
   const last = sealing ?? agreements.at(-1);
   const keyAgreement = (last === undefined ? [] : [last]).map(async ({ id, secret }) => {
-    const before = document.keyAgreement.find((one) => one.id === id);
     const publicKeyMultibase = renderAgreementKey(await x25519PublicKey(secret));
-    if (before?.publicKeyMultibase === publicKeyMultibase) return before;
-    return { id, type: "Multikey", controller: did, ...before, publicKeyMultibase };
+    return { id, type: agreementType, controller: did, publicKeyMultibase };
   });
+  // That bundles are published says nothing of a key: the next one is signed by the new method.
+  const notice = document.keyAgreement.some(isNotice) ? [noticeOf(did)] : [];
+  const service = document.service.map((one) => {
+    const { authorization, type } = one;
+    if (places.some((place) => place.type === type))
+      return { ...one, authorization: keptOf(authorization ?? []) };
+    const isSame = authorization === null || authorization.every(isKept);
+    return isSame ? one : { ...one, authorization: keptOf(authorization) };
+  });
+  const missing = places.flatMap(({ type, fragment, url }) =>
+    urls === null || service.some((one) => one.type === type)
+      ? []
+      : [{ ...serviceAt(did, { fragment, type, url: urls[url] }), authorization: first }],
+  );
+  const isFree = ({ id }: Service) => missing.every((one) => one.id !== id);
   return {
     ...document,
     verificationMethod,
     authentication: keptOf(document.authentication),
-    // That bundles are published says nothing of a key: the next one is signed by the new method.
-    keyAgreement: [...(await Promise.all(keyAgreement)), ...document.keyAgreement.filter(isNotice)],
-    service: document.service.map((one) => {
-      const isSame = one.authorization === null || one.authorization.every(isKept);
-      return isSame ? one : { ...one, authorization: keptOf(one.authorization ?? []) };
-    }),
+    keyAgreement: [...(await Promise.all(keyAgreement)), ...notice],
+    service: [...service.filter(isFree), ...missing],
   };
 }

@@ -107,7 +107,7 @@ export async function firstDocument(
   const { relayUrl, cacheUrl, home = null, announces = false } = homes;
   const agreements = await each(identity.agreements, async ({ id, secret }) => ({
     id,
-    type: "X25519KeyAgreementKey2020",
+    type: agreementType,
     controller: did,
     publicKeyMultibase: renderAgreementKey(await x25519PublicKey(secret)),
   }));
@@ -137,6 +137,9 @@ export const noticeOf = (did: Did): VerificationMethod => ({
 });
 
 const rootMethodOf = (did: Did): string => `${did}#root`;
+
+/** Of the key that others seal to. */
+export const agreementType = "X25519KeyAgreementKey2020";
 
 type NewService = { readonly fragment: string; readonly type: string; readonly url: string };
 

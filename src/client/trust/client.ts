@@ -42,6 +42,8 @@ type ClientOptions = {
   readonly timeoutMs?: number;
 };
 
+export type NodeUrls = { readonly relayUrl: string; readonly cacheUrl: string };
+
 export type Client = {
   readonly directory: DirectoryClient;
   readonly relay: Endpoint;
@@ -55,6 +57,8 @@ export type Client = {
     sentMs: number;
     /** What the identity that uses the client remembers of others. */
     memory: TextStore;
+    /** Where the identity receives, as its user has named it. */
+    urls: NodeUrls | null;
     /** Which witnesses must have seen the log, as c2sp.org/tlog-policy; `null` looks nothing up in the log. */
     policy: string | null;
     /** What is wrong with the log, by the name of a person or a home: each reason is reported once while it lasts. */
@@ -86,6 +90,7 @@ export function connect({
     ledger: null,
     sentMs: 0,
     memory: memoryKeys(),
+    urls: null,
     policy: null,
     doubts: new BoundedMap(doubtsMax),
     keep: () => undefined,

@@ -1,0 +1,64 @@
+/**
+ * What a device of a thief does to an identity's own document while it is linked: components keep their ids, and get types
+ * and rights by which the identity could no longer sign, read or be reached. After its removal the document is as it was.
+ */
+import { expect, test } from "bun:test";
+import { publishEdited } from "../../src/client/identity/change.ts";
+import { activeDocument } from "../../src/client/trust/client.ts";
+import type { DidDocument } from "../../src/core/ledger/account.ts";
+import { peopleAtNodes, waiting } from "../support/people.ts";
+import { devicesAt, shows } from "./own-devices.ts";
+
+const people = peopleAtNodes();
+const { open } = people;
+const { place, linked } = devicesAt(people);
+
+const isNotice = ({ type }: DidDocument["keyAgreement"][number]) => type === "SvcKeyBundle2026";
+
+const withStrangeTypes = (document: DidDocument): DidDocument => ({
+  ...document,
+  verificationMethod: document.verificationMethod.map((one) => ({
+    ...one,
+    type: "JsonWebKey2020",
+  })),
+  keyAgreement: document.keyAgreement.map((one) => ({ ...one, type: "SvcKeyBundle2026" })),
+  service: document.service.map((one) => ({
+    ...one,
+    type: one.type === "SvcCacheService" ? "SvcInboxService" : one.type,
+    authorization: null,
+  })),
+});
+const withoutRights = (document: DidDocument): DidDocument => ({
+  ...document,
+  service: document.service.map((one) => ({ ...one, authorization: [] })),
+});
+const withoutServices = (document: DidDocument): DidDocument => ({ ...document, service: [] });
+
+/** What says how keys and services are used. */
+const formOf = ({ verificationMethod, authentication, keyAgreement, service }: DidDocument) => ({
+  methods: verificationMethod.map(({ id, type, controller }) => [id, type, controller]),
+  authentication,
+  agreements: keyAgreement.map((one) => [
+    one.id,
+    one.type,
+    isNotice(one) && one.publicKeyMultibase,
+  ]),
+  services: service.toSorted((a, b) => (a.id < b.id ? -1 : 1)),
+});
+
+for (const [what, edit] of Object.entries({ withStrangeTypes, withoutRights, withoutServices }))
+  test(`a removal gives the own components their forms again: ${what}`, async () => {
+    const [phone, bob] = [await open(place()), await open(place())];
+    const thief = await linked(phone);
+    const before = await activeDocument(phone.client, phone.did);
+    const { rootSeed } = thief.identity;
+    const edited = async (document: DidDocument) => edit(document);
+    await publishEdited(thief.client, phone.did, { rootSeed, edited, waiting });
+    const [gone] = (await phone.devices.list()).filter(({ isThis }) => !isThis);
+    await thief.close();
+    await phone.devices.remove(gone?.did ?? "");
+    expect(formOf(await activeDocument(phone.client, phone.did))).toEqual(formOf(before));
+    await (await bob.send(phone.did, "are you there?")).delivered;
+    await shows(phone, bob.did, ["are you there?"]);
+    await (await phone.send(bob.did, "yes")).delivered;
+  }, 60_000);
