@@ -249,10 +249,10 @@ export class StoreSession {
    * linked and gets no people and groups from the others for half a minute.
    */
   async receiveWaiting(): Promise<PollResult> {
-    const { client, secrets } = this.#own.identity;
     await Promise.race([this.#withDevices.promise, this.#closed.promise]);
     await this.devices.ready(AbortSignal.any([this.#own.signal, AbortSignal.timeout(historyMs)]));
     if (await this.devices.isWaiting()) throw historyMissing();
+    const { client, secrets } = this.#own.identity;
     const receiver = this.receiver();
     return receiver.poll(await cachesOf(client, secrets)).finally(() => receiver.stop());
   }

@@ -241,10 +241,8 @@ export class Waypost {
   }
 
   async #compareAddress(): Promise<void> {
-    const { addressesElsewhere, rememberOwnHosts } = await import("./identity/address.ts");
-    const urls = nodeUrls(this.#options);
-    await rememberOwnHosts(this.client, this.did, urls);
-    const found = await addressesElsewhere(this.client, this.did, urls);
+    const { addressesElsewhere } = await import("./identity/address.ts");
+    const found = await addressesElsewhere(this.client, this.did, nodeUrls(this.#options));
     if (found === null || this.#closed.signal.aborted) return;
     if (isDeviceName(this.#options.name ?? "")) await this.move();
     else this.#identity.emit({ type: "address_differs", ...found });

@@ -135,6 +135,31 @@ test("a device that was off during a removal receives by itself when it is back"
   await shows(back, bob.did, ["to the tablet"]);
 }, 90_000);
 
+test("and so does one whose program acknowledges by hand, or receives what waits", async () => {
+  const [where, there] = [place(), place()];
+  const [phone, bob] = [await open(place()), await open()];
+  const [tablet, laptop] = [await linked(phone, where), await linked(phone, there)];
+  const other = await linked(phone);
+  for (const one of [tablet, laptop]) {
+    await until(
+      () => one.devices.list(),
+      (all) => all.length === 4,
+    );
+    await one.close();
+  }
+  await phone.devices.remove(await ownDid(other));
+  await phone.close();
+  const byHand = await open({ ...where, acknowledge: "by-hand" });
+  await bob.send(phone.did, "to the tablet");
+  for await (const message of byHand.messages()) {
+    expect(message.text).toBe("to the tablet");
+    await message.ack();
+    break;
+  }
+  const byCommand = await open({ ...there, acknowledge: "by-hand" });
+  expect(await byCommand.receiveWaiting()).toMatchObject({ isComplete: true });
+}, 90_000);
+
 test("what a removed device had chosen at the end of time overrides no later choice on a device that was off", async () => {
   const [where, tabletAt] = [place(), place()];
   const [phone, bob] = [await open(place()), await open()];

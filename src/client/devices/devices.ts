@@ -2,7 +2,6 @@
  * The devices of an identity: linking a new one by a code that it shows, and removing one by keys that it never sees.
  * Source: docs/client.md "Devices".
  */
-
 import { encodeHex } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { secondMs } from "../../core/codec/time.ts";
@@ -293,9 +292,11 @@ export class Devices {
     return this.#facts.goOn();
   }
 
-  /** Resolves when what arrives can be filed. @internal */
-  ready(signal: AbortSignal): Promise<void> {
-    return this.#facts.ready(signal, (error) => this.#failed(error));
+  /** Resolves when what arrives can be filed, and read by the keys in force. @internal */
+  async ready(signal: AbortSignal): Promise<void> {
+    await this.#facts.ready(signal, (error) => this.#failed(error));
+    await attempt(() => this.look());
+    await this.#ring.settled(signal);
   }
 
   /**

@@ -6,9 +6,9 @@
 import { sha256 } from "#sha256";
 import { decodeHex, encodeHex, utf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
-import { minuteMs } from "../../core/codec/time.ts";
+import { minuteMs, secondMs } from "../../core/codec/time.ts";
 import { Mutex } from "../../core/std/order.ts";
-import { localError } from "../base/failure.ts";
+import { localError, pause } from "../base/failure.ts";
 import { isRecord } from "../base/shapes.ts";
 import { withoutNext } from "../identity/new-keys.ts";
 import { joinSecrets, newestUnder } from "../keys/agreements.ts";
@@ -40,6 +40,8 @@ import {
 
 /** How long a replacement that this device makes may wait for its rotation. */
 const candidateMs = 10 * minuteMs;
+/** How long who reads waits for keys that the proof shows, and how often it looks. */
+const [settledMs, lookMs] = [30 * secondMs, secondMs / 4];
 /** Keys of this device that others may still seal to. */
 const secretsMax = 3;
 
@@ -378,6 +380,14 @@ export class Ring {
   async isBehind(): Promise<boolean> {
     const row = await this.#row();
     return row !== null && this.#isBehind(row);
+  }
+
+  /** Resolves when the keys in force are here, which another device brings; without them after some seconds. */
+  async settled(signal: AbortSignal): Promise<void> {
+    for (let waitedMs = 0; waitedMs < settledMs && !signal.aborted; waitedMs += lookMs) {
+      if (!(await this.isBehind())) return;
+      await pause(lookMs, signal);
+    }
   }
 
   #isBehind(row: RingRow): boolean {

@@ -29,13 +29,14 @@ export const isAmong = (url: string, list: readonly string[]): boolean =>
 
 /**
  * What the document names instead of the nodes at the given addresses; `null` when it names these, under any address that
- * they call their own, or when they can't be asked.
+ * they call their own, or when they can't be asked. The given ones are remembered as this identity's own.
  */
 export async function addressesElsewhere(
   client: Client,
   did: Did,
   urls: Urls,
 ): Promise<Addresses | null> {
+  await rememberOwnHosts(client, did, urls);
   const document = await activeDocument(client, did);
   const elsewhere = places.map(async ({ type, member, url }) => {
     const [given, named] = [urls[url], namedAt(document, type)];
@@ -56,7 +57,7 @@ export async function addressesElsewhere(
  * The addresses that `open` was given are this identity's own, whichever device had the document name them; and on a device
  * that was linked or restored the services that the document has when it begins.
  */
-export async function rememberOwnHosts(client: Client, did: Did, urls: Urls): Promise<void> {
+async function rememberOwnHosts(client: Client, did: Did, urls: Urls): Promise<void> {
   const known = await loadOwnHosts(client, did);
   const first = known === null ? (await activeDocument(client, did)).service : [];
   const given = [urls.relayUrl, urls.cacheUrl];
