@@ -8,8 +8,8 @@ import { change } from "../../src/client/identity/change.ts";
 import { ed25519PublicKey } from "../../src/client/keys/crypto.ts";
 import { freshSeed, rootSignerId } from "../../src/client/keys/keys.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
-import { keyOfPerson } from "../../src/client/store/keys.ts";
-import { putPerson } from "../../src/client/store/rows.ts";
+import { keyOfPerson, rowsOf } from "../../src/client/store/keys.ts";
+import { type MessageRow, putPerson } from "../../src/client/store/rows.ts";
 import { Table } from "../../src/client/store/table.ts";
 import { rootKeyOf } from "../../src/client/trust/client.ts";
 import type { Waypost } from "../../src/client/waypost.ts";
@@ -192,4 +192,53 @@ test("what a removed device had chosen at the end of time overrides no later cho
     (await back.store.people()).find(({ did }) => did === phone.did)?.name === "the end";
   expect(await until(nameAt, Boolean)).toBe(true);
   expect([await isBlocked(phone), await isBlocked(back)]).toEqual([false, false]);
+}, 60_000);
+
+test("what a removed device had passed on in another form is not stored, and what was stored before keeps nothing else from a list", async () => {
+  const [where, thiefAt] = [place(), place()];
+  const [phone, bob] = [await open(where), await open()];
+  await phone.store.savePerson(bob.did, { name: "Bob" });
+  await bob.send(phone.did, "hello");
+  await shows(phone, bob.did, ["hello"]);
+  const thief = await linked(phone, thiefAt);
+  await shows(thief, bob.did, ["hello"]);
+  const thiefDid = await ownDid(thief);
+  await thief.close();
+  const table = await Table.open(thiefAt.store, thief.identity.storeKey);
+  const [[at, row] = ["", null]] = await table.scan<MessageRow>({ prefix: rowsOf.messages });
+  if (row === null) throw new Error("the thief has no message");
+  const formless = (change: object) => {
+    return { ...row, id: crypto.randomUUID(), digest: crypto.randomUUID(), ...change };
+  };
+  await table.change(async (batch) => {
+    const given = [formless({ conversation: null }), formless({ body: {} }), formless({ to: 5 })];
+    for (const [i, one] of given.entries()) {
+      batch.put(`${at}${i}`, one);
+      batch.log(`${at}${i}`);
+    }
+    await putPerson(table, batch, phone.did, { name: "the end" });
+    batch.log(keyOfPerson(table, phone.did));
+  });
+  const again = await open(thiefAt);
+  const isHeard = async () => (await phone.store.person(phone.did))?.name === "the end";
+  expect(await until(isHeard, Boolean)).toBe(true);
+  await again.close();
+  await phone.devices.remove(thiefDid);
+  await phone.close();
+  const own = await Table.open(where.store, phone.identity.storeKey);
+  expect(await own.values(rowsOf.messages)).toHaveLength(1);
+
+  // As an earlier version has stored them.
+  const [[key, held] = ["", null]] = await own.scan<MessageRow>({ prefix: rowsOf.messages });
+  await own.change(async (batch) => {
+    batch.put(`${key}0`, { ...held, id: "x", to: 5 });
+    batch.put(`${rowsOf.conversations}0`, { id: null, unread: 1, at: 1, last: null });
+    batch.put(`${rowsOf.people}0`, { did: null, name: 5 });
+  });
+  const { store } = await open(where);
+  const [talk, ...others] = await store.conversations();
+  expect([talk?.id, talk?.last?.text, others]).toEqual([bob.did, "hello", []]);
+  expect((await store.messages(bob.did)).map(({ text }) => text)).toEqual(["hello"]);
+  expect((await store.people()).map(({ name }) => name).sort()).toEqual(["Bob", "the end"]);
+  expect(await store.unread()).toBe(1);
 }, 60_000);

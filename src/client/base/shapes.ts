@@ -47,7 +47,7 @@ export function custom<T>(isFit: (value: unknown) => boolean, expected: string):
 }
 
 /** With what is made of its values. */
-function mapped<T, U>(shape: Shape<T>, change: (value: T) => U): Shape<U> {
+export function mapped<T, U>(shape: Shape<T>, change: (value: T) => U): Shape<U> {
   return {
     read: (value, at) => {
       const read = shape.read(value, at);

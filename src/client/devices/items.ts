@@ -2,11 +2,12 @@
  * What own devices send each other: rows of the store, by the first letter of their keys. They merge by their content, so
  * what comes again changes nothing. Own devices have all keys and are trusted with the identity itself. Content is an
  * ordinary file, named by the digest of its message, which it answers. Of other people, and of groups that they have made,
- * nothing counts but what these have signed.
+ * nothing counts but what these have signed. A row of another form is left out: it may be of a thief's device.
  * Source: docs/client.md "Devices".
  */
 
 import { type Did, isDid } from "../../core/codec/did.ts";
+import { isRecord, type Of, parseValue, type Shape } from "../base/shapes.ts";
 import { chosenMs, type HeardTimes, isReached, presentMs } from "../base/times.ts";
 import type { GroupRow } from "../groups/bundles.ts";
 import { contentType, groupType, measured, type Source } from "../mail/content.ts";
@@ -33,32 +34,26 @@ import {
   removalKey,
   rowKind,
 } from "../store/keys.ts";
-import { type PassRow, putPass } from "../store/passes.ts";
+import { putPass } from "../store/passes.ts";
 import { orderOf } from "../store/places.ts";
 import { putProfile } from "../store/profiles.ts";
+import { rowShapes } from "../store/row-shapes.ts";
 import * as rows from "../store/rows.ts";
 import type { Batch, Table } from "../store/table.ts";
 import { sealedSize } from "./content.ts";
 
-type Rows = {
-  readonly p: rows.Person;
-  readonly b: rows.ProfileRow;
-  readonly j: PassRow;
-  readonly g: GroupRow;
-  readonly m: rows.MessageRow;
-  /** What became of a message. */
-  readonly v: Pick<rows.MessageRow, "id" | "to"> & Partial<Pick<rows.MessageRow, "from">>;
-  readonly r: rows.MessageRow;
-  readonly c: rows.ConversationRow;
-  readonly q: rows.RemovalRow;
-  readonly w: ChosenRow;
-  /** What shows others' keys: the device that gets it examines it (`store/evidence.ts`). */
-  readonly z: rows.EvidenceRow;
-  /** The end of what decides where a message belongs. */
-  readonly f: Readonly<Record<string, never>>;
-};
+type Rows = { readonly [Is in keyof typeof rowShapes]: Of<(typeof rowShapes)[Is]> };
 
 export type Item = { [Is in keyof Rows]: { readonly is: Is; readonly row: Rows[Is] } }[keyof Rows];
+
+/** A row of another device; `null` for one of another form, of which nothing is stored. */
+export function parseItem(json: unknown): Item | null {
+  const { is, row: given } = isRecord(json) ? json : {};
+  if (typeof is !== "string" || !Object.hasOwn(rowShapes, is)) return null;
+  const shape: Shape<unknown> = rowShapes[is as Item["is"]];
+  const row = parseValue(given, shape);
+  return row === null ? null : ({ is, row } as Item);
+}
 
 /** All rows that there are, in this order. No keys: a removed device could ask for them whom an older copy still knows. */
 export async function queueHistory(table: Table, did: Did, signal: AbortSignal): Promise<void> {
@@ -267,7 +262,7 @@ async function takeRemoval(
 /** Read marks go by the time of the message that was last: arrivals differ between devices. */
 async function takeRead(
   { table, batch, ...heard }: Taking,
-  { id, readAtMs: givenMs }: rows.ConversationRow,
+  { id, readAtMs: givenMs }: Rows["c"],
 ): Promise<StoreChange | null> {
   const readAtMs = presentMs(givenMs, heard);
   const place = keyOfConversation(table, id);

@@ -19,7 +19,7 @@ import type { OwnStore } from "../store/own-store.ts";
 import type { DeviceFacts, MessageRow } from "../store/rows.ts";
 import type { Batch, Table } from "../store/table.ts";
 import type { Part } from "./facts.ts";
-import { applyItem, type Item, loadItem } from "./items.ts";
+import { applyItem, type Item, loadItem, parseItem } from "./items.ts";
 
 /** Another device of this identity. */
 export type PeerRow = DeviceFacts & {
@@ -152,7 +152,9 @@ export class Replica {
   }
 
   /** Takes a row of another device, said at that time, which is not offered from here. Returns what changed. */
-  async apply(item: Item, saidMs: number): Promise<StoreChange | null> {
+  async apply(json: unknown, saidMs: number): Promise<StoreChange | null> {
+    const item = parseItem(json);
+    if (item === null) return null;
     if (item.is === "z") await this.#own.onEvidence(item.row);
     if (item.is === "g") return this.#own.onGroup(item.row);
     // Neither clock alone: who has one that is behind takes what others have chosen as it is.

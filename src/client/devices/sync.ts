@@ -342,7 +342,7 @@ export class Sync {
     if (after > seen) return this.#ask(did, askMs);
     // It does not know what it has sent: its store is an older copy, which lacks that, and what it got.
     if (!isKnown) await queueHistory(this.#table, did, this.#signal);
-    for (const item of items) await this.#apply(item as Item, sentMs);
+    for (const item of items) await this.#apply(item, sentMs);
     if (isInteger(at)) await this.#replica.change(did, (row) => ({ ...row, seen: at }));
     if (isPart(part) && (await hearPart(this.#table, part, items.some(isMark)))) this.onFacts();
     this.#peers.get(did)?.news.wake();
@@ -367,7 +367,7 @@ export class Sync {
   }
 
   /** One that can't be applied is left out. */
-  async #apply(item: Item, sentMs: number): Promise<void> {
+  async #apply(item: unknown, sentMs: number): Promise<void> {
     try {
       const change = await this.#replica.apply(item, sentMs);
       if (change !== null) this.#own.announce(change);

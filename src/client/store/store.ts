@@ -7,6 +7,7 @@
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { weekMs } from "../../core/codec/time.ts";
 import { attempt, checkNames, localError, pause } from "../base/failure.ts";
+import { parseValue } from "../base/shapes.ts";
 import { membersOf } from "../groups/statements.ts";
 import { lastsSecondsMax, timerType } from "../mail/content.ts";
 import { receiptIdsMax } from "../mail/notes.ts";
@@ -29,6 +30,7 @@ import type { Outbox } from "./outbox.ts";
 import type { OwnStore } from "./own-store.ts";
 import { type Profile, profileOf, profileWith, putProfile } from "./profiles.ts";
 import { revisedTextMax, revisionType } from "./revisions.ts";
+import { isConversation, personShape } from "./row-shapes.ts";
 import {
   type ConversationRow,
   forgetBody,
@@ -87,8 +89,9 @@ export class LocalStore {
 
   // ---------------------------------------------------------------------------------------------- people
 
-  people(): Promise<Person[]> {
-    return this.#table.values(rowsOf.people);
+  async people(): Promise<Person[]> {
+    const rows = await this.#table.values<unknown>(rowsOf.people);
+    return rows.flatMap((row) => parseValue(row, personShape) ?? []);
   }
 
   person(did: string): Promise<Person | null> {
@@ -148,26 +151,29 @@ export class LocalStore {
 
   /** The latest first. */
   async conversations(): Promise<Conversation[]> {
-    const rows = await this.#table.values<ConversationRow>(rowsOf.conversations);
+    const rows = await this.#talks();
     rows.sort((a, b) => b.at - a.at);
-    return Promise.all(
-      rows.map(async (row): Promise<Conversation> => {
-        const last = row.last === null ? null : await this.#table.get<MessageRow>(row.last);
-        const [view = null] =
-          last === null ? [] : await this.#views(row.id, [[row.last ?? "", last]]);
-        const group = isDid(row.id) ? null : await groupAt(this.#table, row.id);
-        const isShown = group !== null && !isEmpty(group);
-        const facts = isShown ? factsOf(group, this.#own.did) : null;
-        return {
-          id: row.id,
-          person: await this.person(row.id),
-          group: facts,
-          unread: row.unread,
-          last: view,
-          ...chosenOf(await chosenAt(this.#table, row.id), row.at),
-        };
-      }),
-    );
+    return eachReadable(rows, async (row): Promise<Conversation> => {
+      const last = row.last === null ? null : await this.#table.get<MessageRow>(row.last);
+      const [view = null] =
+        last === null ? [] : await this.#views(row.id, [[row.last ?? "", last]]);
+      const group = isDid(row.id) ? null : await groupAt(this.#table, row.id);
+      const isShown = group !== null && !isEmpty(group);
+      const facts = isShown ? factsOf(group, this.#own.did) : null;
+      return {
+        id: row.id,
+        person: await this.person(row.id),
+        group: facts,
+        unread: row.unread,
+        last: view,
+        ...chosenOf(await chosenAt(this.#table, row.id), row.at),
+      };
+    });
+  }
+
+  async #talks(): Promise<ConversationRow[]> {
+    const rows = await this.#table.values<ConversationRow>(rowsOf.conversations);
+    return rows.filter(({ id }) => isConversation(id));
   }
 
   /**
@@ -218,24 +224,18 @@ export class LocalStore {
     rows: readonly (readonly [key: string, row: MessageRow])[],
   ): Promise<StoredMessage[]> {
     const place = keyOfConversation(this.#table, conversation);
-    const [known, ...around] = await Promise.all([
-      this.#table.get<ConversationRow>(place),
-      ...rows.map(([, row]) => aroundMessage(this.#table, row)),
-    ]);
-    const { readMs = 0, arrivedMs = Infinity } = known ?? {};
-    return rows.map(([key, row], i) =>
-      storedMessage(key, row, {
-        readMs,
-        arrivedMs,
-        ...(around[i] ?? { reactions: [], revision: null }),
-      }),
-    );
+    const known = this.#table.get<ConversationRow>(place);
+    return eachReadable(rows, async ([key, row]) => {
+      const around = await aroundMessage(this.#table, row);
+      const { readMs = 0, arrivedMs = Infinity } = (await known) ?? {};
+      return storedMessage(key, row, { readMs, arrivedMs, ...around });
+    });
   }
 
   /** Over all conversations that are not muted. */
   async unread(): Promise<number> {
     let sum = 0;
-    for await (const [, { id, unread }] of this.#table.all<ConversationRow>(rowsOf.conversations)) {
+    for (const { id, unread } of await this.#talks()) {
       if (unread === 0) continue;
       const isMuted = (await chosenAt(this.#table, id))?.isMuted?.value ?? false;
       sum += isMuted ? 0 : unread;
@@ -450,6 +450,22 @@ export class LocalStore {
   async usage(): Promise<{ readonly bytes: number; readonly bytesMax: number }> {
     return { bytes: (await this.#table.meta()).bytes, bytesMax: this.#table.driver.bytesMax };
   }
+}
+
+/** What is shown of each row, without those of another form: earlier versions have stored some of other own devices as they came. */
+async function eachReadable<T, Shown>(
+  rows: readonly T[],
+  show: (row: T) => Promise<Shown>,
+): Promise<Shown[]> {
+  const shown = rows.map(async (row) => {
+    try {
+      return [await show(row)];
+    } catch (error) {
+      if (error instanceof TypeError) return [];
+      throw error;
+    }
+  });
+  return (await Promise.all(shown)).flat();
 }
 
 /** Of the oldest message, which stays. `false`: there is none. */

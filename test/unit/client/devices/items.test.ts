@@ -1,8 +1,12 @@
-/** What a device takes of another one of its identity that states times far ahead: nothing that would override later choices. */
+/**
+ * What a device takes of another one of its identity: of times far ahead nothing that would override later choices, and of
+ * rows of another form nothing at all.
+ */
 import { expect, test } from "bun:test";
-import { applyItem } from "../../../../src/client/devices/items.ts";
+import { applyItem, type Item, parseItem } from "../../../../src/client/devices/items.ts";
 import { newRow } from "../../../../src/client/groups/bundles.ts";
 import { emptyGroup, withChange } from "../../../../src/client/groups/statements.ts";
+import type { Authorship } from "../../../../src/client/mail/authorship.ts";
 import { chosenAt } from "../../../../src/client/store/chosen.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
 import { putGroup } from "../../../../src/client/store/group-rows.ts";
@@ -161,4 +165,64 @@ test("a reaction from the end of time gives way to one that is chosen later", as
   await react("👍", nowMs + 1);
   const rows = await table.values<MessageRow>(reactionsOf(table, bob, "a"));
   expect(rows.map(({ reaction }) => reaction)).toEqual(["👍"]);
+});
+
+const copy = { did: bob, id: "a", state: "sent", code: null, reason: null, out: null } as const;
+const choice = { value: true, atMs: nowMs };
+const authorship: Authorship = {
+  is: "inside",
+  ...{ mediaType: "text/plain", keyId: "k", proofSha256: "p" },
+  ...{ keySha256: "k", envelopeSha256: "e", signature: "s" },
+};
+const remarks = { mentions: [alice], isForwarded: true, lastsSeconds: 5, state: "s", authorship };
+/** One of each kind, with everything that it may have. */
+const wholeItems: readonly Item[] = [
+  {
+    is: "p",
+    row: {
+      ...{ did: bob, name: "Bob", alias: null, isKnown: true, isBlocked: false, setMs: nowMs },
+      ...{ claimed: { name: "B", atMs: nowMs }, invitedBy: "i", invitation: null, toldMs: nowMs },
+    },
+  },
+  { is: "b", row: { did: bob, name: "Bob", picture: "", atMs: nowMs, isOpen: null } },
+  { is: "j", row: { did: bob, pass: "p" } },
+  { is: "m", row: { ...message, ...remarks, replyFrom: bob, to: [copy], placedMs: nowMs } },
+  { is: "v", row: { id: "a", from: bob, to: [copy] } },
+  { is: "r", row: { ...message, reaction: "x", target: "a", targetFrom: bob } },
+  { is: "c", row: { id: bob, readAtMs: nowMs } },
+  { is: "q", row: { id: "a", digest: "a", from: bob, untilMs: nowMs } },
+  {
+    is: "w",
+    row: {
+      ...{ id: bob, draft: { value: "d", atMs: nowMs }, isPinned: choice, isMuted: choice },
+      ...{ isArchived: choice, timer: { seconds: 5, version: 1, by: bob } },
+    },
+  },
+  { is: "z", row: { is: "proof", did: bob, proof: "" } },
+  { is: "z", row: { is: "head", at: "a", logKey: "l", note: "n" } },
+];
+
+test("of each kind of row what it has is taken, and nothing that its form doesn't name", () => {
+  for (const item of wholeItems) {
+    expect(parseItem(item)).toEqual(item);
+    expect(parseItem({ ...item, row: { ...item.row, further: 1 } })).toEqual(item);
+  }
+  const out = { ...copy, out: "o/1" };
+  const told = parseItem({ is: "v", row: { id: "a", to: [out] } });
+  expect(told?.row).toEqual({ id: "a", to: [copy] });
+});
+
+test("a row of which one member has another form is not taken, of whatever kind", () => {
+  const formless = [{}, { is: "pieces", id: "a", sizeBytes: 1 }, [null], Number.NaN];
+  const taken: string[] = [];
+  for (const { is, row } of wholeItems)
+    for (const name of Object.keys(row))
+      for (const value of formless)
+        if (parseItem({ is, row: { ...row, [name]: value } }) !== null)
+          taken.push(`${is} ${name} ${JSON.stringify(value)}`);
+  expect(taken).toEqual([]);
+  for (const is of ["d", "toString", "__proto__", 5, null])
+    expect(parseItem({ is, row: {} })).toBeNull();
+  for (const json of [null, 5, [], "m", { is: "m" }, { is: "m", row: null }, { is: "g", row: [] }])
+    expect(parseItem(json)).toBeNull();
 });
