@@ -112,18 +112,15 @@ export abstract class IndexedMailbox {
   /** A damaged message is left out. */
   private messages(slots: readonly number[]): HeldMessage[] {
     const { index } = this;
+    const envelopes = this.bytesOf(slots, "envelope");
     const found: HeldMessage[] = [];
-    for (const [i, envelope] of this.bytesOf(slots, "envelope").entries()) {
-      if (envelope === null) continue;
-      const slot = slots[i]!;
-      const expiresAtMs = index.rows.expiresAtMs[slot]!;
-      found.push({
-        messageId: index.id(slot),
-        chunk: index.recipients.chunk(slot),
-        expiresAtMs,
-        envelope,
-      });
-    }
+    slots.forEach((slot, i) => {
+      const envelope = envelopes[i]!;
+      if (envelope === null) return;
+      const messageId = index.id(slot);
+      const chunk = index.recipients.chunk(slot);
+      found.push({ messageId, chunk, expiresAtMs: index.rows.expiresAtMs[slot]!, envelope });
+    });
     return found;
   }
 }
