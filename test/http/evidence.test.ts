@@ -125,6 +125,54 @@ async function contradicted() {
   return { bob, phone, laptop };
 }
 
+test("a proof of somebody who was a stranger is kept next to the one that contradicts it, also after a restart", async () => {
+  for (const isRestarted of [false, true]) {
+    const { bob, fork } = await bobAndThief();
+    const forge = { proof: (did: string) => (did === bob.did ? fork : null) };
+    const own = place();
+    let phone = await open(own);
+    const { proxy, where } = lied();
+    const linking = await Waypost.link(where);
+    await phone.devices.acceptLink(linking.code, "laptop");
+    const laptop = await keep(linking.opened);
+    await phone.client.trust.prove(bob.did, null);
+    expect(await hasEvidence(own, phone)).toBe(false);
+    if (isRestarted) {
+      await phone.close();
+      phone = await open(own);
+    }
+    const said: string[] = [];
+    phone.on((event) => event.type === "failed" && said.push(event.error.code));
+    proxy.lie = forge;
+    await laptop.store.savePerson(bob.did, { isKnown: true });
+    expect(await codeOf(laptop.send(bob.did, "hello"))).toBe("believed");
+    await until(
+      async () => said,
+      (codes) => codes.includes("identity_changed"),
+    );
+    await laptop.close();
+    const { proxy: other, where: there } = lied();
+    other.lie = forge;
+    const link = await Waypost.link(there);
+    await phone.devices.acceptLink(link.code, "tablet");
+    const tablet = await keep(link.opened);
+    await until(
+      () => tablet.devices.isWaiting(),
+      (isWaiting) => !isWaiting,
+    );
+    expect(await codeOf(tablet.send(bob.did, "hello"))).toBe("identity_changed");
+  }
+}, 90_000);
+
+test("who is accepted has the proof kept that was seen of them before", async () => {
+  const [where, bob] = [place(), await open()];
+  const phone = await open(where);
+  await phone.client.trust.prove(bob.did, null);
+  expect(await hasEvidence(where, phone)).toBe(false);
+  await phone.store.savePerson(bob.did, { isKnown: true });
+  expect(await until(() => hasEvidence(where, phone), Boolean)).toBe(true);
+}, 60_000);
+
 test("of two own devices that have seen keys which contradict each other neither believes either, until one is compared", async () => {
   const { bob, phone, laptop } = await contradicted();
   for (const me of [phone, laptop])

@@ -70,6 +70,7 @@ export class EvidenceKeeper {
     this.#own = own;
     own.identity.client.known.keep = (found) => void this.#keep(found).catch(() => undefined);
     own.onEvidence = (row) => this.#take(row);
+    own.onPerson = (did) => void this.#keepKnown(did).catch(() => undefined);
   }
 
   async #keep(found: Evidence): Promise<void> {
@@ -78,6 +79,12 @@ export class EvidenceKeeper {
     if (nowMs - Number(this.#kept.get(found.at) ?? 0) < headEveryMs) return;
     this.#kept.set(found.at, nowMs);
     await this.#put(found.at, found, true);
+  }
+
+  /** What was proven of somebody while they were a stranger. */
+  async #keepKnown(did: string): Promise<void> {
+    const proven = isDid(did) ? this.#own.identity.client.trust.provenOf(did) : null;
+    if (isDid(did) && proven !== null) await this.#keepProof(did, proven.bytes);
   }
 
   async #keepProof(did: Did, bytes: Uint8Array): Promise<void> {
@@ -145,10 +152,24 @@ export class EvidenceKeeper {
     }
     // An older one: this device has told of the later one.
     if (state.code !== "identity_changed") return;
+    const believed = await this.#believed(row.did);
     await client.trust.contradict(row.did);
     this.#kept.delete(row.did);
+    // Of a stranger none is kept: the later device has to learn of both.
+    if (believed !== null) await this.#putProof(proofRow(row.did, believed), true);
     await this.#putProof(row, true);
     identity.emit({ type: "failed", what: "person", error: state });
+  }
+
+  /** The proof of what this device has remembered; `null` where it is kept, or can't be had any more. */
+  async #believed(did: Did): Promise<Uint8Array | null> {
+    const { table, identity } = this.#own;
+    const { trust } = identity.client;
+    if ((await table.get(keyOfEvidence(table, did))) !== null) return null;
+    const proven = trust.provenOf(did);
+    if (proven !== null) return proven.bytes;
+    const shown = await attempt(() => trust.view(did));
+    return shown instanceof ClientError || shown.refusal !== null ? null : shown.bytes;
   }
 }
 

@@ -54,6 +54,8 @@ export class OwnStore {
   onWant: (key: string) => void = () => undefined;
   /** Another own device has proven something of others. */
   onEvidence: (row: EvidenceRow) => Promise<void> = async () => undefined;
+  /** Something is known or chosen of a person now, by this device, another tab or another own device. */
+  onPerson: (did: string) => void = () => undefined;
   /** What another own device has of a group: returns what changed. */
   onGroup: (row: GroupRow) => Promise<StoreChange | null> = async () => null;
   /**
@@ -123,6 +125,7 @@ export class OwnStore {
     if (news.type === "out") this.onOut(news);
     else if (news.type === "want") this.onWant(news.key);
     else this.identity.emit(news);
+    if (news.type === "changed" && news.what === "person") this.onPerson(news.conversation ?? "");
   }
 
   /** No part begins anything from then on. */
