@@ -242,7 +242,11 @@ export class Device {
       head.sealedTo === this.kept.deviceKey &&
       rules.isSigned(head.head, head.signedBy)
     ) {
-      const heard = rules.hearHead(this.kept.ring, head.head);
+      const { head: known } = this.kept.ring;
+      const all = this.#world.ledger.get(this.identity) as string[];
+      const proven = { number: all.length - 1, root: this.#world.rootOf(this.identity) };
+      const isHeard = rules.mayHear(head.head, { head: known, proven, isListed: true });
+      const heard = isHeard ? rules.hearHead(this.kept.ring, head.head, from) : this.kept.ring;
       if (heard !== this.kept.ring)
         this.kept.seeds = [...new Set([...this.kept.seeds, ...head.seeds])];
       const isSame = (one: Head) => one.root === head.head.root && one.number === head.head.number;

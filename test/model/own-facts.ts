@@ -7,6 +7,7 @@ import {
   hearHead,
   isBehind,
   type Keyring,
+  mayHear,
   settle,
 } from "../../src/client/devices/keyring.ts";
 import {
@@ -50,6 +51,7 @@ import type { SealingKept, Secret } from "./own-sealing.ts";
 /** What the world runs on. A canary replaces one of them by a rule with a defect. */
 export const realRules = {
   hearHead,
+  mayHear,
   settle,
   isBehind,
   audienceOf,

@@ -93,13 +93,17 @@ const isRingDevice = (one: unknown): one is RingDevice =>
   isInteger(one["addedMs"]) &&
   (one["addedBy"] === null || isDid(String(one["addedBy"])));
 
-/** Of one root key the devices only grow. Of two entries of one device the greater counts, so that the order is the same. */
-function union(a: readonly RingDevice[], b: readonly RingDevice[]): readonly RingDevice[] {
-  const all = new Map(a.map((one) => [one.did, one]));
-  for (const one of b) {
-    const held = all.get(one.did);
-    if (held === undefined || JSON.stringify(held) < JSON.stringify(one)) all.set(one.did, one);
-  }
+/**
+ * Of one root key the devices only grow. What a device says of itself counts, and what another one says of it only where
+ * nothing is known: a device of a thief could have new keys sealed for another device to a key which that one doesn't have.
+ */
+function union(
+  held: readonly RingDevice[],
+  given: readonly RingDevice[],
+  from: Did | null,
+): readonly RingDevice[] {
+  const all = new Map(held.map((one) => [one.did, one]));
+  for (const one of given) if (!all.has(one.did) || one.did === from) all.set(one.did, one);
   return sorted([...all.values()]);
 }
 
@@ -108,13 +112,14 @@ const isSameHead = (a: Head, b: Head): boolean =>
 
 /**
  * The keyring after a head whose signature by its own root key holds. Of the root key in force and of a candidate the devices
- * join; one of a later number becomes a candidate; an earlier one, or another of the same number, counts for nothing.
+ * join; one of a later number becomes a candidate; an earlier one, or another of the same number, counts for nothing. `from`
+ * is the device that said it.
  */
-export function hearHead(ring: Keyring, given: Head): Keyring {
+export function hearHead(ring: Keyring, given: Head, from: Did | null = null): Keyring {
   const { head, candidates } = ring;
   if (given.did !== head.did) return ring;
   if (given.root === head.root && given.number === head.number) {
-    const devices = union(head.devices, given.devices);
+    const devices = union(head.devices, given.devices, from);
     const next = { ...head, devices };
     return isSameHead(head, next) ? ring : { ...ring, head: next };
   }
@@ -126,10 +131,26 @@ export function hearHead(ring: Keyring, given: Head): Keyring {
       ? given
       : {
           ...held,
-          devices: union(held.devices, given.devices),
+          devices: union(held.devices, given.devices, from),
           untilMs: Math.max(held.untilMs, given.untilMs),
         };
   return { ...ring, candidates: [...candidates.filter((one) => !isOf(one)), joined] };
+}
+
+/**
+ * Whether a head that somebody has sent may be heard: the one of the root key in force here, or that the proof shows; and from
+ * who is listed the next one. Any other would only keep this device from speaking with those who are missing in it.
+ */
+export function mayHear(
+  { number, root }: Head,
+  {
+    head,
+    proven,
+    isListed,
+  }: { readonly head: Head; readonly proven: ProvenRoot; readonly isListed: boolean },
+): boolean {
+  const isIn = [head, proven].some((one) => one.number === number && one.root === root);
+  return isIn || (isListed && number === Math.max(head.number, proven.number) + 1);
 }
 
 /**

@@ -8,7 +8,7 @@ import { decodeHex, encodeHex, utf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { minuteMs, secondMs } from "../../core/codec/time.ts";
 import { Mutex } from "../../core/std/order.ts";
-import { localError, pause } from "../base/failure.ts";
+import { attempt, ClientError, localError, pause } from "../base/failure.ts";
 import { isRecord } from "../base/shapes.ts";
 import { withoutNext } from "../identity/new-keys.ts";
 import { joinSecrets, newestUnder } from "../keys/agreements.ts";
@@ -24,6 +24,7 @@ import {
   hearHead,
   isBehind,
   type Keyring,
+  mayHear,
   type ProvenRoot,
   type RingDevice,
   settle,
@@ -79,6 +80,8 @@ type RingHost = {
 /** Whether devices or keys are others than before. */
 type Settled = { readonly isChanged: boolean };
 const unchanged: Settled = { isChanged: false };
+/** Who says something under which root key. */
+type Saying = { readonly root: string; readonly from: Did; readonly isPeer: boolean };
 type OpenedWords = { readonly said: unknown; readonly theirs: string; readonly isEarly: boolean };
 
 export class Ring {
@@ -363,8 +366,9 @@ export class Ring {
       const { root, sealed } = json;
       const heads: unknown[] = Array.isArray(json["heads"]) ? json["heads"] : [];
       // Only a head says that somebody else is a device: a stranger makes this one ask no one.
-      if (!(await this.#lists(from)) && !(await this.#opensAny(heads))) return nothing;
-      const settled = await this.#hear(heads, String(root));
+      const isPeer = await this.#lists(from);
+      if (!isPeer && !(await this.#opensAny(heads))) return nothing;
+      const settled = await this.#hear(heads, { root: String(root), from, isPeer });
       const row = await this.#row();
       const isListed = row?.head.devices.some(({ did }) => did === from) === true;
       if (!isListed || root !== row.head.root || typeof sealed !== "string")
@@ -408,15 +412,15 @@ export class Ring {
   }
 
   /** Heads that another device passes on; and a look at the proof when something is new. */
-  async #hear(sealed: readonly unknown[], root: string): Promise<Settled> {
+  async #hear(sealed: readonly unknown[], { root, from, isPeer }: Saying): Promise<Settled> {
     const before = await this.#row();
     if (before === null) return unchanged;
     let row = before;
     let isJoined = false;
     for (const text of sealed.slice(0, headsMax)) {
       const opened = typeof text === "string" ? await this.#opened(text, row) : null;
-      if (opened === null) continue;
-      const heard = hearHead(row, opened.head);
+      if (opened === null || !(await this.#mayHear(opened.head, row.head, isPeer))) continue;
+      const heard = hearHead(row, opened.head, from);
       const isCandidate = heard.candidates.some((one) => one.root === opened.head.root);
       const added = isCandidate ? { [opened.head.root]: opened.identity } : {};
       row = { ...row, ...heard, texts: { ...row.texts, ...added } };
@@ -430,6 +434,13 @@ export class Ring {
     const isNew = row.candidates.length > 0 || root !== row.head.root;
     const { isChanged } = isNew ? await this.#settle(row) : unchanged;
     return { isChanged: isChanged || isHeard || isJoined };
+  }
+
+  /** Where the head is another one than in force here the proof is asked, which may be away: it is sent again. */
+  async #mayHear(given: Head, head: Head, isListed: boolean): Promise<boolean> {
+    if (mayHear(given, { head, proven: head, isListed })) return true;
+    const proven = await attempt(() => this.#host.proven());
+    return !(proven instanceof ClientError) && mayHear(given, { head, proven, isListed });
   }
 
   /** Of one root key the secrets of all devices are one set. Says whether some were new. */

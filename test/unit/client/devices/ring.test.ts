@@ -12,6 +12,7 @@ import {
   type Identity,
 } from "../../../../src/client/keys/keys.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
+import { ringKey } from "../../../../src/client/store/keys.ts";
 import { Table } from "../../../../src/client/store/table.ts";
 import { encodeHex } from "../../../../src/core/codec/bytes.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
@@ -105,7 +106,7 @@ test("a thief's head is no more than a candidate, and ends with its time", async
   const key = devices.find(({ did }) => did === laptop)?.key ?? "";
   const headOf = (untilMs: number) => ({
     did: first.did,
-    ...{ number: 7, root, maker: thief, untilMs },
+    ...{ number: 1, root, maker: thief, untilMs },
     devices: [{ did: evil, name: "", key, addedMs: 0, addedBy: null }],
   });
   const deviceKey = Uint8Array.from(Buffer.from(key, "hex"));
@@ -121,6 +122,53 @@ test("a thief's head is no more than a candidate, and ends with its time", async
   await two.ring.open({ v: 2, root, heads: [sealed], sealed: "" }, { from: thief, to: laptop });
   expect(await two.ring.audience(laptop)).toHaveLength(2);
   expect(await one.ring.audience(phone)).toHaveLength(2);
+});
+
+test("a head that someone who isn't listed has made up, or of a number that is not the next one, silences no device", async () => {
+  const { first, proven, two } = await world();
+  const own = nextIdentity(first, 1);
+  const seed = own.nextRootSeed as Uint8Array;
+  const root = encodeHex(await ed25519PublicKey(seed));
+  const identity = withoutOwn({ ...own, rootSeed: seed, nextRootSeed: null });
+  const devices = (await two.ring.devices()).filter(({ did }) => did === laptop);
+  const deviceKey = Uint8Array.from(Buffer.from(devices[0]?.key ?? "", "hex"));
+  const say = async (from: Did, number: number) => {
+    const untilMs = Date.now() + 600_000;
+    const head = { did: first.did, number, root, maker: from, untilMs, devices };
+    const sealed = await sealHead({ head, identity }, seed, deviceKey);
+    await two.ring.open({ v: 2, root, heads: [sealed], sealed: "" }, { from, to: laptop });
+    return two.ring.audience(laptop);
+  };
+  const all = [phone, thief].sort();
+  expect(await say(evil, 1)).toEqual(all);
+  expect(await say(phone, 7)).toEqual(all);
+  // The next one of a listed device waits for the proof.
+  expect(await say(phone, 1)).toEqual([]);
+  expect(proven.root.number).toBe(0);
+});
+
+test("what another device says of a device's key counts only where nothing is known of it", async () => {
+  const { two, three, one } = await world();
+  const keyAt = async (ring: Ring, of: Did) =>
+    (await ring.devices()).find(({ did }) => did === of)?.key;
+  const known = await keyAt(two.ring, phone);
+  const forged = "ff".repeat(32);
+  const row = (await three.table.get<{ head: { devices: { did: Did }[] } }>(ringKey)) as {
+    head: { devices: { did: Did }[] };
+  };
+  const devices = row.head.devices.map((each) =>
+    each.did === phone ? { ...each, key: forged } : each,
+  );
+  await three.table.change(async (batch) =>
+    batch.put(ringKey, { ...row, head: { ...row.head, devices } }),
+  );
+  const said = await three.ring.seal(items, { from: thief, to: laptop, acked: "" });
+  await two.ring.open(said, { from: thief, to: laptop });
+  expect(await keyAt(two.ring, phone)).toBe(known);
+  // Who had nothing but that learns it from the device itself.
+  const answer = await one.ring.seal(items, { from: phone, to: thief, acked: "" });
+  await three.ring.open(answer, { from: phone, to: thief });
+  expect(await keyAt(three.ring, phone)).toBe(known);
 });
 
 test("a device that one device adds is listed by all, and one without the head of the keys in force says nothing", async () => {
