@@ -100,8 +100,8 @@ type Takers = {
 const takers: Takers = {
   p: takePerson,
   b: takeProfile,
-  j: async ({ table, batch }, row) => {
-    await putPass(table, batch, row);
+  j: async ({ table, batch, nowMs }, row) => {
+    await putPass(table, batch, row, nowMs);
     return null;
   },
   // Its signatures are examined first (`store/group-talk.ts`).

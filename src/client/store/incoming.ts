@@ -166,7 +166,7 @@ export class Incoming {
     const run = await this.#arriving.take(message, recipient, async (batch, read, body) => {
       const isNamed = read.marks !== undefined;
       if (isNamed && !(await this.#see(batch, message, read))) return deleteBody(batch, body);
-      await takePass(this.#table, batch, read);
+      await takePass(this.#table, batch, read, this.#own.arrivalMs());
       const data = body.is === "inline" ? await wholeBody(this.#table, body) : new Uint8Array(0);
       const context = { data, judged: null, after: [], follows: read.follows ?? null };
       news.push(
@@ -212,7 +212,7 @@ export class Incoming {
     ): Promise<readonly StoreNews[] | null> => {
       // Nothing of typing is stored.
       if (essenceOf(read) !== typingType && !(await this.#see(batch, version, read))) return null;
-      await takePass(this.#table, batch, read);
+      await takePass(this.#table, batch, read, this.#own.arrivalMs());
       const data = body.is === "inline" ? await wholeBody(this.#table, body) : new Uint8Array(0);
       const context = { data, judged, after, follows: read.follows ?? null };
       return this.#add(batch, messageRow(read, body, this.#own.arrivalMs()), context);

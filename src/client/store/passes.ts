@@ -6,7 +6,7 @@
  */
 import { utf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
-import { minuteMs } from "../../core/codec/time.ts";
+import { dayMs, minuteMs } from "../../core/codec/time.ts";
 import {
   lastDayOf,
   makePass,
@@ -39,6 +39,8 @@ const keptPassesShape = object({
 });
 
 const handedKeptMs = 5 * minuteMs;
+/** As far may the clock of who gives a pass be ahead. */
+const quarterMs = 92 * dayMs;
 
 /** A pass that somebody gave, as text. */
 export type PassRow = { readonly did: Did; readonly pass: string };
@@ -104,19 +106,30 @@ export async function takePass(
   table: Table,
   batch: Batch,
   { from, verified, pass }: Pick<ReadMessage, "from" | "verified" | "pass">,
+  nowMs: number,
 ): Promise<void> {
   if (from !== null && verified === true && typeof pass === "string")
-    await putPass(table, batch, { did: from, pass });
+    await putPass(table, batch, { did: from, pass }, nowMs);
 }
 
-/** Of two, the one that counts for longer; of two of one quarter, as after new keys, the one that came last. */
-export async function putPass(table: Table, batch: Batch, given: PassRow): Promise<void> {
+/**
+ * Of two, the one that counts for longer; of two of one quarter, as after new keys, the one that came last. One that counts
+ * for longer than any that is given now is none: another device may have made it up.
+ */
+export async function putPass(
+  table: Table,
+  batch: Batch,
+  given: PassRow,
+  nowMs: number,
+): Promise<void> {
+  const latestDay = passPeriod(nowMs + quarterMs).lastDay;
   const key = keyOfPass(table, given.did);
   const pass = parsePass(given.pass);
   const before = await batch.get<PassRow>(key);
   const held = before === null ? null : parsePass(before.pass);
-  if (pass === null || before?.pass === given.pass) return;
-  if (held !== null && lastDayOf(held) > lastDayOf(pass)) return;
+  if (pass === null || before?.pass === given.pass || lastDayOf(pass) > latestDay) return;
+  const heldDay = held === null ? 0 : lastDayOf(held);
+  if (heldDay > lastDayOf(pass) && heldDay <= latestDay) return;
   batch.put(key, given);
   batch.log(key);
 }

@@ -18,7 +18,7 @@ const winter = Date.UTC(2027, 0, 28);
 
 async function keptOf(...rows: readonly PassRow[]): Promise<string | undefined> {
   const table = await Table.open(memoryStore(), new Uint8Array(32).fill(7));
-  for (const row of rows) await table.change((batch) => putPass(table, batch, row));
+  for (const row of rows) await table.change((batch) => putPass(table, batch, row, autumn));
   return (await table.get<PassRow>(keyOfPass(table, did)))?.pass;
 }
 
@@ -34,4 +34,14 @@ test("of two of one quarter the one that came last is kept, and what is not a pa
   expect(await keptOf(first, afterNewKeys)).toBe(afterNewKeys.pass);
   expect(await keptOf(afterNewKeys, first)).toBe(first.pass);
   expect(await keptOf(first, { did, pass: "not a pass" })).toBe(first.pass);
+});
+
+test("one that counts for longer than any that is given now is none, and one that is held gives way", async () => {
+  const [real, made] = [given(autumn), given(Date.UTC(2140, 0, 1))];
+  expect(await keptOf(real, made)).toBe(real.pass);
+  const table = await Table.open(memoryStore(), new Uint8Array(32).fill(7));
+  const later = Date.UTC(2140, 0, 2);
+  await table.change((batch) => putPass(table, batch, made, later));
+  await table.change((batch) => putPass(table, batch, real, autumn));
+  expect(await table.get<PassRow>(keyOfPass(table, did))).toEqual(real);
 });
