@@ -10,7 +10,7 @@ import { EvidenceKeeper, recallEvidence } from "../../src/client/store/evidence.
 import { rowsOf } from "../../src/client/store/keys.ts";
 import { type EvidenceRow, putPerson } from "../../src/client/store/rows.ts";
 import { Table } from "../../src/client/store/table.ts";
-import { createTrust, type Trust } from "../../src/client/trust/trust.ts";
+import { Trust } from "../../src/client/trust/trust.ts";
 import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import { keepKeyProof } from "../../src/core/ledger/keep.ts";
 import { encodeKeyProof, type KeyProof } from "../../src/core/ledger/key-proof.ts";
@@ -66,14 +66,16 @@ class Device {
     this.table = at.table;
     this.#take = (row) => at.own.onEvidence(row);
     const { client } = at.own.identity;
-    this.#trust = createTrust(
+    this.#trust = new Trust(
       async () => shown[this.#shown],
       () => at.memory,
       (did, proof) => client.known.keep({ is: "proof", did, proof }),
     );
     const contradict: Trust["contradict"] = (did) => rules.contradict(this.#trust, did);
     const hear: Trust["hear"] = (did, bytes) => rules.hear(this.#trust, did, bytes);
-    Object.assign(client, { trust: { ...this.#trust, contradict, hear } });
+    const isContradicted: Trust["isContradicted"] = (did) => this.#trust.isContradicted(did);
+    const provenOf: Trust["provenOf"] = (did) => this.#trust.provenOf(did);
+    Object.assign(client, { trust: { contradict, hear, isContradicted, provenOf } });
     this.believed = new Set();
     new EvidenceKeeper(at.own);
   }

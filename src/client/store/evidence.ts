@@ -16,7 +16,7 @@ import { attempt, ClientError } from "../base/failure.ts";
 import { renderKept } from "../base/shapes.ts";
 import type { TextStore } from "../keys/key-stores.ts";
 import type { Evidence } from "../trust/client.ts";
-import { createTrust } from "../trust/trust.ts";
+import { Trust } from "../trust/trust.ts";
 import { keyOfEvidence, keyOfPerson, rowsOf } from "./keys.ts";
 import type { OwnStore } from "./own-store.ts";
 import type { EvidenceRow, Person } from "./rows.ts";
@@ -175,7 +175,7 @@ export class EvidenceKeeper {
 
 /** On a device that was restored: what the backup has of others, into a memory that is empty. */
 export async function recallEvidence(table: Table, memory: TextStore): Promise<void> {
-  const trust = createTrust(
+  const trust = new Trust(
     async () => null,
     () => memory,
   );

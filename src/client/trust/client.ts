@@ -22,10 +22,9 @@ import type { NodeLimits, Resolved } from "../net/answers.ts";
 import { type DirectoryClient, directoryClient } from "../net/directory.ts";
 import { type Endpoint, endpoint, timeoutMsDefault } from "../net/http.ts";
 import {
-  createTrust,
   distrust,
   type NameTrust,
-  type Trust,
+  Trust,
   type TrustDemand,
   type TrustLevel,
   trustOf,
@@ -100,7 +99,7 @@ export function connect({
   const readProof = (did: Did, hash: string, home: string | null) =>
     orNull(directory.keyProof(did, hash, home), "not_found");
   const keep = (did: Did, proof: Uint8Array) => known.keep({ is: "proof", did, proof });
-  const trust = createTrust(readProof, () => known.memory, keep);
+  const trust = new Trust(readProof, () => known.memory, keep);
   const relay = endpoint(relayUrl, timeoutMs);
   const { endpoint: at } = directory;
   // At one address one clock.

@@ -61,8 +61,6 @@ export type NameTrust = "told" | "remembered" | "logged";
 /** A DID of the form is never sealed to or verified without its proof. */
 export const trustOf = (did: string): TrustLevel => (isSelfCertifying(did) ? "proven" : "unproven");
 
-export type Trust = ReturnType<typeof createTrust>;
-
 /** Asks the Directory for a proof unless it is the known one: then there are no bytes. `null`: there is no proof. */
 type ReadProof = (did: Did, known: string, home: string | null) => Promise<Uint8Array | null>;
 
@@ -84,121 +82,163 @@ export type View = {
 /** Proven states in memory; of those beyond, the proof is read and verified again. */
 const provenMax = 1_000;
 
-/** `memoryOf` is asked each time, because a program may choose its identity later. */
-export function createTrust(
-  readProof: ReadProof,
-  memoryOf: () => TextStore,
-  keep: (did: Did, proof: Uint8Array) => void = () => undefined,
-) {
-  const proven = new BoundedMap<Did, Proven>(provenMax);
+export class Trust {
+  readonly #readProof: ReadProof;
+  readonly #memoryOf: () => TextStore;
+  readonly #keep: (did: Did, proof: Uint8Array) => void;
+  readonly #proven = new BoundedMap<Did, Proven>(provenMax);
   /** So that an older state can't overtake a newer one. */
-  const inTurn = inOrder<Did>();
-  const namedHomes = new BoundedMap<Did, string>(provenMax);
-  const known = (did: Did) => proven.get(did)?.hash ?? "";
-  const homeOf = async (did: Did) => {
-    if (!isSelfCertifying(did)) return null;
-    const held = proven.get(did);
-    const [shown] = homesOf(held?.state.document ?? null);
-    const home = shown ?? namedHomes.get(did) ?? null;
-    // What is remembered is of no later document.
-    if (home !== null || held !== undefined) return home;
-    return parseHome((await loadRemembered(memoryOf(), did))?.home ?? "");
-  };
-  const examine = async (did: Did, bytes: Uint8Array | null, tries = 2): Promise<KeyState> => {
-    const found = bytes ?? (await readProof(did, known(did), await homeOf(did)));
-    const held = proven.get(did);
+  readonly #inTurn = inOrder<Did>();
+  readonly #namedHomes = new BoundedMap<Did, string>(provenMax);
+
+  /** `memoryOf` is asked each time, because a program may choose its identity later. */
+  constructor(
+    readProof: ReadProof,
+    memoryOf: () => TextStore,
+    keep: (did: Did, proof: Uint8Array) => void = () => undefined,
+  ) {
+    this.#readProof = readProof;
+    this.#memoryOf = memoryOf;
+    this.#keep = keep;
+  }
+
+  /** SHA-256 in hex of the proof that is already verified; empty for none. */
+  known(did: Did): string {
+    return this.#proven.get(did)?.hash ?? "";
+  }
+
+  /**
+   * The proven state of a self-certifying DID, from the bytes of a proof; empty bytes stand for the known one, and `null`
+   * asks the Directory. Throws `proof_missing`, `proof_invalid`, `identity_changed` or `record_went_back`. It is remembered.
+   */
+  prove(did: Did, bytes: Uint8Array | null): Promise<KeyState> {
+    return this.#inTurn(did, async () => {
+      const state = await this.#examine(did, bytes);
+      await this.#remember(did);
+      return state;
+    });
+  }
+
+  /** The same of bytes that another own device has proven: these alone, whatever the Directory says now. */
+  hear(did: Did, bytes: Uint8Array): Promise<KeyState> {
+    return this.#inTurn(did, async () => {
+      const state = await this.#examine(did, bytes, 1);
+      await this.#remember(did);
+      return state;
+    });
+  }
+
+  /** The same as `prove`, for a caller with further demands on the state, after which it calls `remember` or `drop`. */
+  examine(did: Did, bytes: Uint8Array | null): Promise<KeyState> {
+    return this.#inTurn(did, () => this.#examine(did, bytes));
+  }
+
+  remember(did: Did): Promise<void> {
+    return this.#inTurn(did, () => this.#remember(did));
+  }
+
+  async #examine(did: Did, bytes: Uint8Array | null, tries = 2): Promise<KeyState> {
+    const found = bytes ?? (await this.#readProof(did, this.known(did), await this.homeOf(did)));
+    const held = this.#proven.get(did);
     if (found !== null && found.length === 0 && held !== undefined) return held.state;
     if (found === null || found.length === 0) throw missingProof(did);
     const hash = encodeHex(sha256(found));
     if (hash === held?.hash) return held.state;
     const state = await verifyKeyProof(found, did);
-    const before = await loadRemembered(memoryOf(), did);
+    const before = await loadRemembered(this.#memoryOf(), did);
     const refusal = checkFollows(before, state);
     // An answer may have been overtaken by a later one on its way: what the Directory says now counts.
-    if (refusal?.code === "record_went_back" && tries > 1) return examine(did, null, tries - 1);
+    if (refusal?.code === "record_went_back" && tries > 1)
+      return this.#examine(did, null, tries - 1);
     if (refusal !== null) throw refusal;
-    proven.set(did, { hash, state, bytes: found, isRemembered: false });
+    this.#proven.set(did, { hash, state, bytes: found, isRemembered: false });
     return state;
-  };
-  const rememberState = async (did: Did): Promise<void> => {
-    const held = proven.get(did);
+  }
+
+  async #remember(did: Did): Promise<void> {
+    const held = this.#proven.get(did);
     if (held === undefined) return;
-    if (!held.isRemembered) await save(memoryOf(), held.state);
+    if (!held.isRemembered) await save(this.#memoryOf(), held.state);
     held.isRemembered = true;
-    keep(did, held.bytes);
-  };
-  return {
-    /** SHA-256 in hex of the proof that is already verified; empty for none. */
-    known,
-    /**
-     * The proven state of a self-certifying DID, from the bytes of a proof; empty bytes stand for the known one, and `null`
-     * asks the Directory. Throws `proof_missing`, `proof_invalid`, `identity_changed` or `record_went_back`. It is remembered.
-     */
-    prove: (did: Did, bytes: Uint8Array | null) =>
-      inTurn(did, async () => {
-        const state = await examine(did, bytes);
-        await rememberState(did);
-        return state;
-      }),
-    /** The same of bytes that another own device has proven: these alone, whatever the Directory says now. */
-    hear: (did: Did, bytes: Uint8Array) =>
-      inTurn(did, async () => {
-        const state = await examine(did, bytes, 1);
-        await rememberState(did);
-        return state;
-      }),
-    /** The same as `prove`, for a caller with further demands on the state, after which it calls `remember` or `drop`. */
-    examine: (did: Did, bytes: Uint8Array | null) => inTurn(did, () => examine(did, bytes)),
-    remember: (did: Did) => inTurn(did, () => rememberState(did)),
-    /**
-     * What the Directory proves now, whether or not it follows from what is remembered (`before`); `refusal` says why it
-     * doesn't. Nothing is remembered. Throws `proof_missing` or `proof_invalid`.
-     */
-    view: async (did: Did): Promise<View> => {
-      const bytes = await readProof(did, "", await homeOf(did));
-      if (bytes === null) throw missingProof(did);
-      const state = await verifyKeyProof(bytes, did);
-      const before = await loadRemembered(memoryOf(), did);
-      return { state, bytes, before, refusal: checkFollows(before, state) };
-    },
-    /** Another own device has proven a state that contradicts the remembered one: neither is believed until one is forgotten. */
-    contradict: (did: Did) =>
-      inTurn(did, async () => {
-        const before = await loadRemembered(memoryOf(), did);
-        proven.delete(did);
-        if (before !== null)
-          await memoryOf().save(didKey(did), renderKept({ ...before, isContradicted: true }));
-      }),
-    /** Whether that was said of it, and nothing has been forgotten since. */
-    isContradicted: async (did: Did) =>
-      (await loadRemembered(memoryOf(), did))?.isContradicted === true,
-    /** Forgets a proof, and nothing that was remembered before it. */
-    drop: (did: Did) => void proven.delete(did),
-    /** The verified proof and its state, while they are in memory. */
-    provenOf: (did: Did): Pick<Proven, "state" | "bytes"> | null => proven.get(did) ?? null,
-    /** Where to ask for a DID: its proven home, the one that was named, or the one remembered. `null`: the own Directory. */
-    homeOf,
-    /** Names the home of a DID, as far as nothing is proven. */
-    tellHome: (did: Did, home: string) => namedHomes.set(did, home),
-    /** Checks and remembers whose an alias is. Throws `identity_changed`. */
-    nameOf: async (alias: string, did: Did): Promise<NameTrust> => {
-      const before = await loadAlias(memoryOf(), alias);
-      if (before === did) return "remembered";
-      const why = `${alias} was ${before} and is ${did} now; ask the person, then forget the old one`;
-      if (before !== null) throw distrust("identity_changed", why);
-      // A name without a holder would stand in the way of the true answer.
-      if (isSelfCertifying(did)) await inTurn(did, () => examine(did, null));
-      await memoryOf().save(aliasKey(alias), renderKept({ alias, did }));
-      return "told";
-    },
-    /** Whether a state of the DID is remembered. */
-    hasSeen: async (did: Did) => (await loadRemembered(memoryOf(), did)) !== null,
-    /** Accepts a correspondent anew: the next state that is proven is believed. */
-    forget: async (target: string) => {
-      proven.delete(target as Did);
-      await memoryOf().save(isDid(target) ? didKey(target) : aliasKey(target), null);
-    },
-  };
+    this.#keep(did, held.bytes);
+  }
+
+  /**
+   * What the Directory proves now, whether or not it follows from what is remembered (`before`); `refusal` says why it
+   * doesn't. Nothing is remembered. Throws `proof_missing` or `proof_invalid`.
+   */
+  async view(did: Did): Promise<View> {
+    const bytes = await this.#readProof(did, "", await this.homeOf(did));
+    if (bytes === null) throw missingProof(did);
+    const state = await verifyKeyProof(bytes, did);
+    const before = await loadRemembered(this.#memoryOf(), did);
+    return { state, bytes, before, refusal: checkFollows(before, state) };
+  }
+
+  /** Another own device has proven a state that contradicts the remembered one: neither is believed until one is forgotten. */
+  contradict(did: Did): Promise<void> {
+    return this.#inTurn(did, async () => {
+      const memory = this.#memoryOf();
+      const before = await loadRemembered(memory, did);
+      this.#proven.delete(did);
+      if (before !== null)
+        await memory.save(didKey(did), renderKept({ ...before, isContradicted: true }));
+    });
+  }
+
+  /** Whether that was said of it, and nothing has been forgotten since. */
+  async isContradicted(did: Did): Promise<boolean> {
+    return (await loadRemembered(this.#memoryOf(), did))?.isContradicted === true;
+  }
+
+  /** Forgets a proof, and nothing that was remembered before it. */
+  drop(did: Did): void {
+    this.#proven.delete(did);
+  }
+
+  /** The verified proof and its state, while they are in memory. */
+  provenOf(did: Did): Pick<Proven, "state" | "bytes"> | null {
+    return this.#proven.get(did) ?? null;
+  }
+
+  /** Where to ask for a DID: its proven home, the one that was named, or the one remembered. `null`: the own Directory. */
+  async homeOf(did: Did): Promise<string | null> {
+    if (!isSelfCertifying(did)) return null;
+    const held = this.#proven.get(did);
+    const [shown] = homesOf(held?.state.document ?? null);
+    const home = shown ?? this.#namedHomes.get(did) ?? null;
+    // What is remembered is of no later document.
+    if (home !== null || held !== undefined) return home;
+    return parseHome((await loadRemembered(this.#memoryOf(), did))?.home ?? "");
+  }
+
+  /** Names the home of a DID, as far as nothing is proven. */
+  tellHome(did: Did, home: string): void {
+    this.#namedHomes.set(did, home);
+  }
+
+  /** Checks and remembers whose an alias is. Throws `identity_changed`. */
+  async nameOf(alias: string, did: Did): Promise<NameTrust> {
+    const before = await loadAlias(this.#memoryOf(), alias);
+    if (before === did) return "remembered";
+    const why = `${alias} was ${before} and is ${did} now; ask the person, then forget the old one`;
+    if (before !== null) throw distrust("identity_changed", why);
+    // A name without a holder would stand in the way of the true answer.
+    if (isSelfCertifying(did)) await this.examine(did, null);
+    await this.#memoryOf().save(aliasKey(alias), renderKept({ alias, did }));
+    return "told";
+  }
+
+  /** Whether a state of the DID is remembered. */
+  async hasSeen(did: Did): Promise<boolean> {
+    return (await loadRemembered(this.#memoryOf(), did)) !== null;
+  }
+
+  /** Accepts a correspondent anew: the next state that is proven is believed. */
+  async forget(target: string): Promise<void> {
+    this.#proven.delete(target as Did);
+    await this.#memoryOf().save(isDid(target) ? didKey(target) : aliasKey(target), null);
+  }
 }
 
 /** The state behind a proof whose signatures all hold. Cost: one signature for each call, at the same time. */

@@ -3,7 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { attempt } from "../../../../src/client/base/failure.ts";
 import { memoryKeys } from "../../../../src/client/keys/key-stores.ts";
 import { claimNonce } from "../../../../src/client/trust/own.ts";
-import { createTrust } from "../../../../src/client/trust/trust.ts";
+import { Trust } from "../../../../src/client/trust/trust.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";
 import { emptyDocument } from "../../../../src/core/ledger/document.ts";
 import {
@@ -81,7 +81,7 @@ describe("a later proof", () => {
 test("an alias is remembered until it is forgotten, by every program over the same memory", async () => {
   const memory = memoryKeys();
   const trust = () =>
-    createTrust(
+    new Trust(
       async () => null,
       () => memory,
     );

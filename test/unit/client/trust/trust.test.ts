@@ -1,7 +1,7 @@
 /** What a client believes of one DID: answers that overtake each other, repeats, and a memory that others share. */
 import { expect, test } from "bun:test";
 import { memoryKeys } from "../../../../src/client/keys/key-stores.ts";
-import { createTrust } from "../../../../src/client/trust/trust.ts";
+import { Trust } from "../../../../src/client/trust/trust.ts";
 import { encodeDidDocument } from "../../../../src/core/ledger/document-codec.ts";
 import { keepKeyProof } from "../../../../src/core/ledger/keep.ts";
 import { encodeKeyProof, type KeyProof } from "../../../../src/core/ledger/key-proof.ts";
@@ -40,7 +40,7 @@ function trusting(shown: Uint8Array, memory = memoryKeys()) {
       ? new Uint8Array(0)
       : shown;
   };
-  return { asked, trust: createTrust(readProof, () => memory), memory };
+  return { asked, trust: new Trust(readProof, () => memory), memory };
 }
 
 test("an answer that a later one overtook on its way is no alarm, because the Directory shows the later one now", async () => {
