@@ -370,7 +370,7 @@ describe.skipIf(chromiumPath === null)("the operator's page", () => {
       await section(name, shown);
       expect(await axeFindings({ page }, name)).toEqual([]);
     }
-  }, 60_000);
+  }, 240_000);
 
   test("a page of another origin reads no token and changes nothing", async () => {
     const other = await browser.open(`http://localhost:${stranger.port}/`);

@@ -5,6 +5,7 @@ import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { memoryStore, type StoreDriver } from "../../src/client/store/driver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { type peopleAtNodes, waiting } from "../support/people.ts";
+import { looking } from "../support/wait.ts";
 
 type Place = {
   readonly url: string;
@@ -34,7 +35,8 @@ export async function until<T>(
   read: () => Promise<T>,
   isWanted: (value: T) => boolean,
 ): Promise<T> {
-  for (const endMs = performance.now() + 60_000; ; await Bun.sleep(20)) {
+  const endMs = performance.now() + 60_000;
+  for (const look = looking(20); ; await look.pause()) {
     const value = await read();
     if (isWanted(value) || performance.now() > endMs) return value;
   }

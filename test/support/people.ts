@@ -6,6 +6,7 @@ import { memoryStore } from "../../src/client/store/driver.ts";
 import { cachesOf } from "../../src/client/trust/caches.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { startTestNodes } from "./nodes.ts";
+import { looking } from "./wait.ts";
 
 export const waiting = { timeoutMs: 60_000, intervalMs: 20 };
 
@@ -41,7 +42,7 @@ export function peopleAtNodes() {
 
 /** What is left in the person's Cache. What a store has saved is acknowledged a moment later; the test's limit ends the wait. */
 export async function untilWaiting(me: Waypost, count: number): Promise<void> {
-  while ((await waitingCount(me)) !== count) await Bun.sleep(20);
+  for (const look = looking(20); (await waitingCount(me)) !== count; ) await look.pause();
 }
 
 export async function waitingCount(me: Waypost): Promise<number> {

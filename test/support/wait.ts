@@ -5,11 +5,21 @@
 
 /** The first answer that is neither null nor undefined nor false. */
 export async function until<T>(ask: () => Awaitable<T | null | undefined | false>): Promise<T> {
-  for (;;) {
+  for (const look = looking(5); ; await look.pause()) {
     const answer = await ask();
     if (answer !== null && answer !== undefined && answer !== false) return answer;
-    await Bun.sleep(5);
   }
+}
+
+/** Pauses between looks: of `leastMs`, and longer than the look took, so that looking leaves time for what it waits for. */
+export function looking(leastMs: number): { readonly pause: () => Promise<void> } {
+  let beganMs = performance.now();
+  const pause = async (): Promise<void> => {
+    const tookMs = performance.now() - beganMs;
+    await Bun.sleep(Math.min(Math.max(leastMs, 3 * tookMs), 300));
+    beganMs = performance.now();
+  };
+  return { pause };
 }
 
 type Awaitable<T> = T | Promise<T>;
