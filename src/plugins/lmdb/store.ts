@@ -149,8 +149,8 @@ const ledgerCommitBytes = 64 * 1024;
 /** A table over a database of the environment. The commits that a group commit gathers write once, at its end. */
 export class DiskTable implements OrderedTable {
   private changes = new Overlay(this);
-  /** Records as of the last commit, because an account is read for every message. */
-  private readonly known = new BoundedMap<string, Uint8Array>(knownMax);
+  /** Records as of the last commit, `null` where there is none: for every message an account and a policy are read. */
+  private readonly known = new BoundedMap<string, Uint8Array | null>(knownMax);
 
   constructor(
     private readonly environment: Environment,
@@ -167,10 +167,10 @@ export class DiskTable implements OrderedTable {
     if (known !== undefined) return known;
     const bytes = Buffer.from(key);
     const record = this.environment.get(this.database, bytes);
-    if (record === null) return null;
-    const value = unsealed(bytes, record, `${this.database} record ${key}`);
+    const what = `${this.database} record ${key}`;
+    const value = record === null ? null : unsealed(bytes, record, what);
     const isLast = !this.environment.isCommitting;
-    if (isLast && value.length <= knownBytesMax) this.known.set(key, value);
+    if (isLast && (value?.length ?? 0) <= knownBytesMax) this.known.set(key, value);
     return value;
   }
 
