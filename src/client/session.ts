@@ -111,7 +111,7 @@ export class StoreSession {
     const ownGroups = new OwnGroups(own, this.#talk);
     const handing = new GroupHanding(own, this.#talk);
     this.#handing = handing;
-    handing.deviceDids = async () => (await this.devices.list()).map(({ did }) => did);
+    handing.deviceDids = async () => (await this.devices.listed()).map(({ did }) => did);
     own.onGroup = async (row) => {
       const change = await ownGroups.take(row);
       if (change !== null) void attempt(() => handing.goOn(change.conversation ?? ""));

@@ -4,15 +4,17 @@
  */
 import { expect, test } from "bun:test";
 import { attempt, ClientError } from "../../src/client/base/failure.ts";
+import type { Head } from "../../src/client/devices/keyring.ts";
 import { change } from "../../src/client/identity/change.ts";
 import { ed25519PublicKey } from "../../src/client/keys/crypto.ts";
 import { freshSeed, rootSignerId } from "../../src/client/keys/keys.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
-import { keyOfPerson, rowsOf } from "../../src/client/store/keys.ts";
+import { keyOfPerson, ringKey, rowsOf } from "../../src/client/store/keys.ts";
 import { type MessageRow, putPerson } from "../../src/client/store/rows.ts";
 import { Table } from "../../src/client/store/table.ts";
 import { rootKeyOf } from "../../src/client/trust/client.ts";
 import type { Waypost } from "../../src/client/waypost.ts";
+import { identityOf } from "../support/identity.ts";
 import { peopleAtNodes, waiting } from "../support/people.ts";
 import { devicesAt, shows, until } from "./own-devices.ts";
 
@@ -159,6 +161,29 @@ test("and so does one whose program acknowledges by hand, or receives what waits
   const byCommand = await open({ ...there, acknowledge: "by-hand" });
   expect(await byCommand.receiveWaiting()).toMatchObject({ isComplete: true });
 }, 90_000);
+
+test("a device that another one lists after the user has looked stays in no new keys", async () => {
+  const where = place();
+  const phone = await open(place());
+  const thief = await linked(phone, where);
+  await knowsJust(phone, [thief]);
+  const gone = await ownDid(thief);
+  await thief.close();
+  const table = await Table.open(where.store, thief.identity.storeKey);
+  const row = (await table.get<{ head: Head }>(ringKey)) as { head: Head };
+  const helper = { did: identityOf("helper").did, name: "", key: "ab".repeat(32) };
+  const devices = [...row.head.devices, { ...helper, addedMs: 1, addedBy: null }];
+  await table.change(async (batch) =>
+    batch.put(ringKey, { ...row, head: { ...row.head, devices } }),
+  );
+  await phone.devices.list();
+  await open(where);
+  const isListed = (all: readonly { readonly did: string }[]) =>
+    all.some(({ did }) => did === helper.did);
+  expect(isListed(await until(() => phone.devices.listed(), isListed))).toBe(true);
+  await phone.devices.remove(gone);
+  expect((await phone.devices.list()).filter(({ isThis }) => !isThis)).toEqual([]);
+}, 60_000);
 
 test("what a removed device had chosen at the end of time overrides no later choice on a device that was off", async () => {
   const [where, tabletAt] = [place(), place()];

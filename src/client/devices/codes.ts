@@ -13,14 +13,19 @@ import type { KeptParts } from "../identity/replacement.ts";
 import { x25519PublicKey } from "../keys/crypto.ts";
 import { deviceName, historyKey, type KeyStore, memoryOf } from "../keys/key-stores.ts";
 import { freshSeed, type Identity, parseIdentity, renderIdentity } from "../keys/keys.ts";
+import { bytesSource } from "../mail/content.ts";
 import type { Message } from "../mail/message.ts";
+import { planSend } from "../mail/plan.ts";
+import { sendPlan } from "../mail/send.ts";
+import { jsonBody } from "../net/http.ts";
 import type { StoreDriver } from "../store/driver.ts";
 import { peerKey, removedKey } from "../store/keys.ts";
 import type { DeviceFacts } from "../store/rows.ts";
 import { Table } from "../store/table.ts";
-import type { Client } from "../trust/client.ts";
+import { type Client, senderOf } from "../trust/client.ts";
 import { distrust, recall, type TrustDemand } from "../trust/trust.ts";
 import { awaitFacts } from "./facts.ts";
+import { devicesMax } from "./keyring.ts";
 import { type PeerRow, peersOf } from "./replica.ts";
 import { beginRing } from "./ring.ts";
 import { openHead, openItems } from "./sealing.ts";
@@ -37,9 +42,8 @@ export type OwnDid = {
   readonly close: () => Promise<void>;
 };
 
-export const linkType = "application/vnd.waypost.link+json";
+const linkType = "application/vnd.waypost.link+json";
 const codeMs = 10 * minuteMs;
-export const devicesMax = 8;
 
 export type Code = {
   readonly did: Did;
@@ -185,6 +189,21 @@ async function openLinked(json: unknown, { deviceSecret, secret, name, way }: Li
 export const demandOf = (did: Did): { readonly trust?: TrustDemand } =>
   isSelfCertifying(did) ? { trust: "proven" } : {};
 
+/** To a device that has shown a code, and listens for ten minutes. */
+export async function sendLinked(
+  { client, identity }: Pick<OwnDid, "client" | "identity">,
+  {
+    to,
+    content,
+    ...demand
+  }: { readonly to: Did; readonly content: object; readonly trust?: TrustDemand },
+): Promise<void> {
+  const source = bytesSource("", linkType, jsonBody(content));
+  const sender = await senderOf(client, identity);
+  const plan = await planSend(client, to, source.file, { sender, ttl: "10m", ...demand });
+  await sendPlan(plan, source, { relay: client.relay });
+}
+
 /** With the number of its last change that a new device gets as history. */
 type NewDevice = DeviceFacts & { readonly seen?: number };
 
@@ -208,12 +227,12 @@ export async function addPeers(
 
 /**
  * Other devices are to go: nothing is sent to them, or heard from them. What the user has ticked is stored with that, for all
- * that are to go: whatever interrupts it.
+ * that are to go, and which devices stay: whatever interrupts it.
  */
 export async function markLeaving(
   table: Table,
   gone: readonly Did[],
-  kept: KeptParts | null,
+  { kept, stays }: { readonly kept: KeptParts | null; readonly stays: readonly Did[] },
 ): Promise<void> {
   const peers = await peersOf(table);
   const leaving = gone.map((did) => {
@@ -227,6 +246,7 @@ export async function markLeaving(
         ...peer,
         isLeaving: true,
         kept: kept ?? peer.kept ?? null,
+        stays,
       });
     for (const { did } of leaving) batch.put(removedKey(table, did), did);
   });

@@ -15,38 +15,36 @@ import {
   publishKeys,
 } from "../identity/new-keys.ts";
 import type { KeptParts, RecordReplacement } from "../identity/replacement.ts";
-import { keepingKey, type OtherDevices } from "../identity/sharing.ts";
+import type { OtherDevices } from "../identity/sharing.ts";
 import { deviceName } from "../keys/key-stores.ts";
 import type { Identity } from "../keys/keys.ts";
 import { type EditIdentity, loadIdentity } from "../keys/stored.ts";
-import { bytesSource } from "../mail/content.ts";
-import { planSend } from "../mail/plan.ts";
-import { sendPlan } from "../mail/send.ts";
-import { jsonBody } from "../net/http.ts";
 import { historyOf, keysKey, peerKey, removedKey, rowsOf } from "../store/keys.ts";
 import type { OwnStore } from "../store/own-store.ts";
 import type { Table } from "../store/table.ts";
-import { type Client, senderOf } from "../trust/client.ts";
+import type { Client } from "../trust/client.ts";
 import { loadAddedKeys } from "../trust/own.ts";
 import {
   addPeers,
   type Code,
   demandOf,
   demandSameLedger,
-  devicesMax,
   forgetPeers,
-  linkType,
   markLeaving,
   parseCode,
+  sendLinked,
 } from "./codes.ts";
 import { AwaitedFacts } from "./facts.ts";
 import type { DeviceInvitation } from "./inviting.ts";
 import { queueHistory } from "./items.ts";
+import { devicesMax } from "./keyring.ts";
 import { type Device, listDevices, type Replacement, type Replacing } from "./listing.ts";
 import { otherDevices } from "./others.ts";
 import { lastProven, provenRoot } from "./proven.ts";
+import { keepListed } from "./pushes.ts";
 import { peersOf } from "./replica.ts";
 import { Ring } from "./ring.ts";
+import { notedPeers, shownPeers } from "./staying.ts";
 import { type DeviceMail, type Speech, Sync } from "./sync.ts";
 
 /** It sends to own devices, and receives from them. */
@@ -84,6 +82,8 @@ export class Devices {
   #renewed: Promise<void> = Promise.resolve();
   /** What the user saw last, which ids of `replaceKeys` mean. */
   #shown: RecordReplacement | null = null;
+  /** Those that the user has seen last. */
+  #looked: readonly Did[] | null = null;
   #opening: Promise<{ readonly sync: Sync; readonly link: DeviceLink }> | null = null;
 
   /** @internal */
@@ -105,6 +105,13 @@ export class Devices {
   }
 
   async list(): Promise<Device[]> {
+    const devices = await this.listed();
+    this.#looked = devices.map(({ did }) => did);
+    return devices;
+  }
+
+  /** Not for the user. @internal */
+  async listed(): Promise<Device[]> {
     return listDevices(this.#table, this.#this.name, await this.#ring.devices());
   }
 
@@ -166,7 +173,7 @@ export class Devices {
       const leaving = (await peersOf(this.#table)).filter(({ isLeaving }) => isLeaving);
       const kept = leaving.find((one) => one.kept)?.kept ?? null;
       const gone = leaving.map(({ did }) => did);
-      if (gone.length > 0) return this.#remove(gone, kept);
+      if (gone.length > 0) return this.#remove(gone, await notedPeers(this.#table), kept);
       if (await this.#endReplacing()) await this.#endPushes();
     });
   }
@@ -351,13 +358,9 @@ export class Devices {
 
   /** Sealed to the key of the code, so that it does not matter what the Directory says of the new device. */
   async #give(link: DeviceLink, code: Code, given: Readonly<Record<string, unknown>>) {
-    const { did, client, identity } = link;
-    const content = await this.#ring.forNewDevice(given, { from: did, to: code.did }, code.key);
-    const source = bytesSource("", linkType, jsonBody(content));
-    const sender = await senderOf(client, identity);
-    const options = { sender, ttl: "10m", ...demandOf(this.#own.did) };
-    const plan = await planSend(client, code.did, source.file, options);
-    await sendPlan(plan, source, { relay: client.relay });
+    const way = { from: link.did, to: code.did };
+    const content = await this.#ring.forNewDevice(given, way, code.key);
+    await sendLinked(link, { to: code.did, content, ...demandOf(this.#own.did) });
   }
 
   async #forget(did: Did): Promise<void> {
@@ -376,7 +379,8 @@ export class Devices {
    * or publish. What it has it keeps. Called again, it goes on where it was interrupted.
    */
   async remove(did: string): Promise<void> {
-    await this.#own.identity.inOrder(() => this.#remove([did as Did]));
+    const shown = () => shownPeers(this.#table, this.#looked);
+    await this.#own.identity.inOrder(async () => this.#remove([did as Did], await shown()));
     await this.#renewed;
   }
 
@@ -392,9 +396,11 @@ export class Devices {
     if (isTicked && this.#shown === null) await this.replacement();
     const kept = keptParts(ids, this.#shown);
     await this.#own.identity.inOrder(async () => {
-      const peers = await peersOf(this.#table);
-      const gone = peers.map(({ did }) => did).filter((did) => keep?.includes(did) === false);
-      await this.#remove(gone, kept);
+      const shown = await shownPeers(this.#table, this.#looked);
+      const stays = keep === undefined ? shown : shown.filter((did) => keep.includes(did));
+      const peers = (await peersOf(this.#table)).map(({ did }) => did);
+      const gone = keep === undefined ? [] : peers.filter((did) => !keep.includes(did));
+      await this.#remove(gone, stays, kept);
       this.#shown = null;
     });
     await this.#renewed;
@@ -409,13 +415,18 @@ export class Devices {
     return { devices, ...this.#shown };
   }
 
-  async #remove(gone: readonly Did[], kept: KeptParts | null = null): Promise<void> {
+  async #remove(
+    gone: readonly Did[],
+    staying: readonly Did[],
+    kept: KeptParts | null = null,
+  ): Promise<void> {
+    const stays = staying.filter((did) => !gone.includes(did));
     await this.#mustLead();
     const hasDevices = (await peersOf(this.#table)).length > 0;
     const { sync } = hasDevices || gone.length > 0 ? await this.#open() : { sync: null };
-    await markLeaving(this.#table, gone, kept);
+    await markLeaving(this.#table, gone, { kept, stays });
     await sync?.refresh();
-    const next = await this.#newKeys(kept ?? noChoice);
+    const next = await this.#newKeys(kept ?? noChoice, stays);
     await sync?.synced();
     await this.#publish(next);
     for (const did of gone) await this.#forget(did);
@@ -430,14 +441,8 @@ export class Devices {
     if (ended instanceof ClientError) this.#failed(ended);
   }
 
-  /** No Cache wakes a device that isn't listed; `rest`: where an earlier call could not end that. */
   async #keepPushes(how: "all" | "rest"): Promise<void> {
-    const { client, secrets: identity } = this.#own.identity;
-    const isDue = how === "all" || (await client.known.memory.load(keepingKey)) !== null;
-    if (!isDue) return;
-    const devices = (await this.#ring.devices()).map(({ did }) => did);
-    const { keepPushes, finishKeeping } = await import("../identity/push.ts");
-    await (how === "all" ? keepPushes : finishKeeping)({ client, identity }, devices);
+    return keepListed(this.#own.identity, { how, devices: () => this.#ring.devices() });
   }
 
   /** The next message is signed with the keys of then. */
@@ -448,13 +453,13 @@ export class Devices {
   }
 
   /** New keys. Those of a replacement that was interrupted, which that device may have, end first. */
-  async #newKeys(kept: KeptParts): Promise<Identity> {
+  async #newKeys(kept: KeptParts, stays: readonly Did[]): Promise<Identity> {
     await this.#change((stored) => stored);
     await this.#endReplacing();
     const { memory } = this.#own.identity.client.known;
     const change = (edit: EditIdentity) => this.#change(edit);
     const next = await beginReplacing(memory, change, { nowMs: this.#own.nowMs(), kept });
-    await this.#offer(next);
+    await this.#offer(next, stays);
     return next;
   }
 
@@ -469,7 +474,8 @@ export class Devices {
     await this.#mustLead();
     if ((await peersOf(this.#table)).length > 0) {
       const { sync } = await this.#open();
-      if (!(await this.#ring.isOffered(held))) await this.#offer(held);
+      if (!(await this.#ring.isOffered(held)))
+        await this.#offer(held, await notedPeers(this.#table));
       await sync.synced();
     }
     await this.#publish(held);
@@ -477,14 +483,9 @@ export class Devices {
   }
 
   /** The others get the keys before they are in force. */
-  async #offer(next: Identity): Promise<void> {
+  async #offer(next: Identity, stays: readonly Did[]): Promise<void> {
     const { deviceDid } = await this.#table.meta();
-    const leaving = (await peersOf(this.#table)).filter(({ isLeaving }) => isLeaving);
-    await this.#ring.replace(
-      next,
-      deviceDid as Did,
-      leaving.map(({ did }) => did),
-    );
+    await this.#ring.replace(next, deviceDid as Did, stays);
     await this.#table.change(async (batch) => batch.log(keysKey));
   }
 

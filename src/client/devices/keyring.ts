@@ -10,6 +10,8 @@ import { type Did, isDid } from "../../core/codec/did.ts";
 import { hourMs, minuteMs } from "../../core/codec/time.ts";
 import { isInteger, isRecord } from "../base/shapes.ts";
 
+/** Of one identity: a head with more is none, since no user could look through them. */
+export const devicesMax = 8;
 const nameCharactersMax = 100;
 /** No rotation is accepted for longer. */
 const candidateMsMax = hourMs;
@@ -77,6 +79,7 @@ export function parseHead(json: unknown): Head | null {
     isDid(String(maker)) &&
     isInteger(untilMs) &&
     Array.isArray(devices) &&
+    devices.length <= devicesMax &&
     devices.every(isRingDevice);
   return isFit ? (json as Head) : null;
 }
@@ -103,7 +106,10 @@ function union(
   from: Did | null,
 ): readonly RingDevice[] {
   const all = new Map(held.map((one) => [one.did, one]));
-  for (const one of given) if (!all.has(one.did) || one.did === from) all.set(one.did, one);
+  for (const one of given) {
+    const isNew = !all.has(one.did);
+    if ((isNew && all.size < devicesMax) || (!isNew && one.did === from)) all.set(one.did, one);
+  }
   return sorted([...all.values()]);
 }
 

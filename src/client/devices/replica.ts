@@ -32,6 +32,8 @@ export type PeerRow = DeviceFacts & {
   readonly isLeaving: boolean;
   /** While it is being removed: what the user has ticked then. */
   readonly kept?: KeptParts | null;
+  /** And which devices stay: one that came after the user had looked is none of them. */
+  readonly stays?: readonly Did[];
   /** What it knew of the keyring when it last spoke (`Ring.stamp`). */
   readonly acked?: string;
   /** When it was last told of a keyring that it has not acknowledged. */

@@ -186,8 +186,8 @@ export class Ring {
 
   // ----------------------------------------------------------------------------------------------- replacing
 
-  /** The head of the identity's next root key: without those who are gone, and with a new key of this device. */
-  replace(next: Identity, own: Did, gone: readonly Did[]): Promise<void> {
+  /** The head of the identity's next root key: with those who stay, and a new key of this device. */
+  replace(next: Identity, own: Did, stays: readonly Did[]): Promise<void> {
     return this.#edit(async () => {
       const row = await this.#row();
       const { nextRootSeed } = next;
@@ -195,7 +195,7 @@ export class Ring {
       const root = encodeHex(await ed25519PublicKey(nextRootSeed));
       const secret = freshSeed();
       const key = encodeHex(await x25519PublicKey(secret));
-      const stay = row.head.devices.filter(({ did }) => !gone.includes(did));
+      const stay = row.head.devices.filter(({ did }) => did === own || stays.includes(did));
       const devices = stay.map((one) => (one.did === own ? { ...one, key } : one));
       const untilMs = this.#host.nowMs() + candidateMs;
       const { did, number } = row.head;

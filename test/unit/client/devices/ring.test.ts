@@ -1,6 +1,6 @@
 /** Keyrings of two devices over a proof that says what the test wants, and a thief who has the keys of an earlier one. */
 import { expect, test } from "bun:test";
-import type { ProvenRoot } from "../../../../src/client/devices/keyring.ts";
+import type { Head, ProvenRoot } from "../../../../src/client/devices/keyring.ts";
 import { beginRing, Ring } from "../../../../src/client/devices/ring.ts";
 import { openHead, sealHead, withoutOwn } from "../../../../src/client/devices/sealing.ts";
 import { nextIdentity } from "../../../../src/client/identity/new-keys.ts";
@@ -75,7 +75,7 @@ const items = { v: 1, items: [], after: 0, at: 1, tried: [] };
 test("keys of a replacement wait for the proof, and then no other devices count", async () => {
   const { first, proven, one, two, three } = await world();
   const next = nextIdentity(first, 1);
-  await one.ring.replace(next, phone, [thief]);
+  await one.ring.replace(next, phone, [laptop]);
   // Nothing goes to who is missing in the replacement, on both devices.
   expect(await one.ring.audience(phone)).toEqual([laptop]);
   const offer = await one.ring.seal(items, { from: phone, to: laptop, acked: "" });
@@ -147,6 +147,27 @@ test("a head that someone who isn't listed has made up, or of a number that is n
   expect(proven.root.number).toBe(0);
 });
 
+test("a head with more devices than an identity has is none, and new keys are for those alone who are to have them", async () => {
+  const { first, proven, one, two, three } = await world();
+  const { head } = (await three.table.get<{ head: Head }>(ringKey)) as { head: Head };
+  const made = Array.from({ length: 8 }, (_, i) => ({
+    ...{ did: didOf(`made ${i}`), name: "", key: "ab".repeat(32) },
+    ...{ addedMs: i, addedBy: null },
+  }));
+  const row = { ...(await three.table.get<object>(ringKey)) };
+  await three.table.change(async (batch) =>
+    batch.put(ringKey, { ...row, head: { ...head, devices: [...head.devices, ...made] } }),
+  );
+  const said = await three.ring.seal(items, { from: thief, to: laptop, acked: "" });
+  await two.ring.open(said, { from: thief, to: laptop });
+  expect(await two.ring.devices()).toHaveLength(3);
+  const next = nextIdentity(first, 1);
+  await one.ring.replace(next, phone, []);
+  proven.root = await rootOf(next.nextRootSeed as Uint8Array, 1);
+  await one.ring.settle();
+  expect((await one.ring.devices()).map(({ did }) => did)).toEqual([phone]);
+});
+
 test("what another device says of a device's key counts only where nothing is known of it", async () => {
   const { two, three, one } = await world();
   const keyAt = async (ring: Ring, of: Did) =>
@@ -203,7 +224,7 @@ test("secrets and methods of one root key join on all devices, and none of a rep
   expect(await one.ring.stamp()).not.toBe(before);
   const next = nextIdentity(one.held.identity, Date.now());
   one.held.identity = next;
-  await one.ring.replace(next, phone, [thief]);
+  await one.ring.replace(next, phone, [laptop]);
   const said = await one.ring.seal(items, { from: phone, to: laptop, acked: "" });
   await two.ring.open(said, { from: phone, to: laptop });
   const { agreements, methods, nextRootSeed } = two.held.identity;
