@@ -476,6 +476,48 @@ test("a device that is linked after new keys follows the hand-over that the othe
   await shows(tablet, id, after);
 }, 60_000);
 
+test("a device that is linked after new keys of a former admin who is gone shows the next admin's group", async () => {
+  const [alice, bob, carol] = [await open(place()), await open(place()), await open(place())];
+  await meet(alice, bob, carol);
+  const { id } = await alice.groups.create("Hiking", [bob.did, carol.did]);
+  const members = dids(alice, bob, carol);
+  const facts = { name: "Hiking", members, standing: "joined" as const, next: null };
+  for (const me of [bob, carol]) await shows(me, id, { ...facts, admin: alice.did });
+  await (await alice.groups.get(id))?.change({ admin: carol.did });
+  for (const me of [alice, bob, carol]) await shows(me, id, { ...facts, admin: carol.did });
+  await alice.devices.replaceKeys();
+  await alice.close();
+  const tablet = await linked(bob, place());
+  await shows(tablet, id, { ...facts, admin: carol.did });
+}, 60_000);
+
+test("who restores a backup from before a hand-over, under new keys, comes after the others", async () => {
+  const [alice, bob, carol] = [await open(place()), await open(place()), await open(place())];
+  await meet(alice, bob, carol);
+  const { id } = await alice.groups.create("Hiking", [bob.did, carol.did]);
+  const members = dids(alice, bob, carol);
+  const facts = { name: "Hiking", members, standing: "joined" as const, next: null };
+  for (const me of [bob, carol]) await shows(me, id, { ...facts, admin: alice.did });
+  const file = await new Response(await alice.backup({ passphrase: "p" })).bytes();
+  await (await alice.groups.get(id))?.change({ admin: carol.did });
+  for (const me of [alice, bob, carol]) await shows(me, id, { ...facts, admin: carol.did });
+  await alice.close();
+  const where = place();
+  await restore(new Response(file).body as ReadableStream<Uint8Array>, {
+    ...{ passphrase: "p", keys: where.keys, store: where.store },
+    ...{ areOthersLost: true, directoryUrl: people.at.url },
+  });
+  const again = await open(where);
+  await shows(again, id, { ...facts, admin: alice.did });
+  await (await carol.groups.get(id))?.send("from Carol");
+  await (await bob.groups.get(id))?.send("from Bob");
+  await shows(again, id, { ...facts, admin: carol.did });
+  await until(
+    async () => (await again.store.messages(id)).map(({ text }) => text),
+    (texts) => texts.includes("from Bob") && texts.includes("from Carol"),
+  );
+}, 60_000);
+
 test("who was added after the backup of a lost device learns that the restored one has them out", async () => {
   const bobAt = place();
   const [alice, bob, carol] = [await open(place()), await open(bobAt), await open(place())];

@@ -3,7 +3,7 @@ import type { Head } from "../../src/client/devices/keyring.ts";
 import { emptyGroup, isIn } from "../../src/client/groups/statements.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import type { Device } from "./own-device.ts";
-import { alice, type Kept, keyOf } from "./own-facts.ts";
+import { alice, digestIn, type Kept, keyOf } from "./own-facts.ts";
 import { firstSealing } from "./own-sealing.ts";
 import type { World } from "./own-world.ts";
 
@@ -26,6 +26,7 @@ export function firstKept({ identity, name, head, nowMs }: First): Kept {
     second: null,
     handOvers: [],
     handing: null,
+    shownWays: {},
     handedOver: null,
     groupRoot: 0,
     statements: [],
@@ -49,6 +50,12 @@ export class Copies {
   constructor(world: World, device: Device) {
     this.#world = world;
     this.#device = device;
+  }
+
+  /** What changes while a world comes to rest. */
+  summary(): unknown {
+    const { ring, group, groupRoot, job, wish, waiting, handing, former } = this.#device.kept;
+    return [ring, digestIn(group), groupRoot, job, wish, waiting.length, handing, former.length];
   }
 
   /** Whether the copy does not know that this device has answered who hands the group over. */

@@ -67,7 +67,10 @@ export class Device {
     this.did = did(name);
     this.#removals = new Removals(world, this);
     this.#handing = new Handing(world, this, this.#removals);
-    this.#siblings = new Siblings(world, this, this.#removals);
+    this.#siblings = new Siblings(world, this, {
+      removals: this.#removals,
+      handing: this.#handing,
+    });
     this.copies = new Copies(world, this);
     this.#wrongMs = name === "a2" && world.random() < 0.2 ? 2 * dayMs : 0;
     this.kept = firstKept({ identity, name, head, nowMs: world.nowMs });
@@ -80,11 +83,6 @@ export class Device {
 
   get isMaker(): boolean {
     return this.identity === this.kept.group.maker;
-  }
-
-  summary(): unknown {
-    const { ring, group, groupRoot, job, wish, waiting, handing, former } = this.kept;
-    return [ring, digestIn(group), groupRoot, job, wish, waiting.length, handing, former.length];
   }
 
   opens(name: string): boolean {
@@ -418,7 +416,7 @@ export class Device {
     const life = rules.decideLife({ sentMs: text.sentMs, ttlMs: messageTtlMs, nowMs });
     if (life.isOver || kept.seen[text.id] !== undefined) return;
     kept.seen[text.id] = life.seenUntilMs;
-    if (text.bundle !== null) this.hearBundle(text.bundle, isIn(kept.group, text.from), false);
+    if (text.bundle !== null) this.hearBundle(text.bundle, isIn(kept.group, text.from), text.from);
     else if (isIn(kept.group, text.from)) kept.shown.push(text.id);
     this.#answer(text);
   }
@@ -447,10 +445,12 @@ export class Device {
   #rehear(): void {
     const waiting = this.kept.waiting;
     this.kept.waiting = [];
-    for (const bundle of waiting) this.hearBundle(bundle, false, false);
+    for (const bundle of waiting) this.hearBundle(bundle, false, null);
   }
 
-  hearBundle(bundle: Bundle, isOfGroup: boolean, isOwn: boolean): void {
+  /** `from`: a member, this identity for an own device, or `null` where that is not known any more. */
+  hearBundle(bundle: Bundle, isOfGroup: boolean, from: Did | null): void {
+    const isOwn = from === this.identity;
     const { kept } = this;
     const { rules, nowMs } = this.#world;
     const before = kept.group;
@@ -458,7 +458,7 @@ export class Device {
       statements: [],
       leavings: [],
     };
-    this.#handing.follow(bundle);
+    this.#handing.follow(bundle, from);
     if (isOfGroup) this.#removals.takeUp(bundle.statements);
     for (const signed of bundle.statements) {
       if (signed.statement.id !== kept.group.id) continue;
@@ -570,7 +570,7 @@ export class Device {
         const version = kept.group.members[this.identity]?.[1] ?? 0;
         const leaving = { did: this.identity, version, root: kept.ring.head.root };
         const others = membersOf(kept.group);
-        this.hearBundle({ statements: [], leavings: [leaving] }, true, true);
+        this.hearBundle({ statements: [], leavings: [leaving] }, true, this.identity);
         this.say(this.#bundle(), others);
       }
       return;

@@ -37,6 +37,12 @@ import {
   stateDigest,
 } from "../../src/client/groups/statements.ts";
 import {
+  doneHandOvers,
+  isWitnessed,
+  type Shown,
+  withShown,
+} from "../../src/client/groups/witnesses.ts";
+import {
   decideLacking,
   decideSealing,
   joinSecrets,
@@ -98,6 +104,9 @@ export const realRules = {
   methodsAfter: (_before: readonly string[], own: readonly string[]): readonly string[] => own,
   /** By which of the maker's root keys a hand-over counts: 0 is the one in force. */
   countsAt: (ago: number): boolean => ago === 0,
+  doneHandOvers,
+  isWitnessed,
+  withShown,
 };
 export type Rules = typeof realRules;
 
@@ -194,6 +203,8 @@ export type Kept = {
   /** Of the groups before, and of this one. */
   handOvers: SignedHandOver[];
   handing: HandOverWish | null;
+  /** Hand-overs by replaced keys that members have shown. */
+  shownWays: Shown;
   /** Of which group this device has signed a hand-over. */
   handedOver: string | null;
   /** Number of the maker's root key under which the state counts; only at its devices. */

@@ -3,7 +3,7 @@ import { goOnMs, type Succession } from "../../src/client/groups/handing.ts";
 import { type GroupState, isIn } from "../../src/client/groups/statements.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import type { Device } from "./own-device.ts";
-import { alice, type Bundle, type SignedHandOver } from "./own-facts.ts";
+import { alice, type Bundle, type Roots, type SignedHandOver } from "./own-facts.ts";
 import type { Removals } from "./own-removals.ts";
 import type { World } from "./own-world.ts";
 
@@ -134,12 +134,43 @@ export class Handing {
     kept.group = this.#world.rules.withoutNext(kept.group);
   }
 
+  /** The root keys that this device has seen proven. */
+  known(of: Did): Roots {
+    const all = this.#world.ledger.get(of) as string[];
+    return all.slice(0, this.#device.kept.proven[of] ?? 1);
+  }
+
+  /**
+   * Of a bundle, the hand-overs by earlier keys that have done their work, by what is proven here so far. `from`: a member, this
+   * identity for an own device, or `null`. `founded`: of which groups an admin has said something by their key in force.
+   */
+  done(
+    handOvers: readonly SignedHandOver[],
+    { from, founded }: { readonly from: Did | null; readonly founded: ReadonlySet<string> },
+  ): SignedHandOver[] {
+    const { kept, identity: own } = this.#device;
+    const { rules } = this.#world;
+    const earlier = handOvers.filter(({ maker, root }) =>
+      this.known(maker).slice(0, -1).includes(root),
+    );
+    if (from !== null && from !== own && isIn(kept.group, from))
+      kept.shownWays = rules.withShown(kept.shownWays, from, earlier);
+    const asked = { state: kept.group, shown: kept.shownWays, own };
+    const isHeard = ({ id, next }: SignedHandOver) =>
+      kept.handOvers.some((one) => one.id === id && one.next === next);
+    return rules.doneHandOvers(earlier, founded, (one) => {
+      const isTold = one.next === own && from === own;
+      return isTold || (one.maker !== own && isHeard(one)) || rules.isWitnessed(one, asked);
+    });
+  }
+
   /** Of a bundle, the hand-overs that count here. */
-  follow(bundle: Bundle): void {
+  follow(bundle: Bundle, from: Did | null): void {
     const { kept } = this.#device;
     const world = this.#world;
+    const heard = kept.handOvers;
     this.#forgetOld();
-    const counting = (bundle.handOvers ?? []).filter(({ maker, root }) => {
+    const inForce = (bundle.handOvers ?? []).filter(({ maker, root }) => {
       const { roots } = this.#device.proven(maker);
       const at = roots.indexOf(root);
       return at >= 0 && world.rules.countsAt(roots.length - 1 - at);
@@ -149,7 +180,12 @@ export class Handing {
         .filter(({ statement, root }) => this.#device.proven(statement.maker).last.root === root)
         .map(({ statement }) => statement.id),
     );
-    kept.handOvers = handOversOf([...counting, ...kept.handOvers]);
+    const ids = new Set([...founded, ...inForce.map(({ id }) => id)]);
+    const held = kept.handOvers;
+    // What it had heard by the key in force, also where that was replaced since.
+    kept.handOvers = heard;
+    const counting = [...inForce, ...this.done(bundle.handOvers ?? [], { from, founded: ids })];
+    kept.handOvers = handOversOf([...counting, ...held]);
     const before = kept.group;
     this.#setRow(world.rules.follow(this.#row(), counting, { founded, nowMs: world.nowMs }));
     if (kept.group.id !== before.id) {

@@ -2,8 +2,8 @@
 import { goOnMs } from "../../src/client/groups/handing.ts";
 import { emptyGroup, isIn, isSameState } from "../../src/client/groups/statements.ts";
 import type { Device } from "./own-device.ts";
-import { type Body, leavingsOf, mallory } from "./own-facts.ts";
-import { handOversOf } from "./own-handing.ts";
+import { type Body, leavingsOf, mallory, type SignedHandOver } from "./own-facts.ts";
+import { type Handing, handOversOf } from "./own-handing.ts";
 import type { Removals } from "./own-removals.ts";
 import type { World } from "./own-world.ts";
 
@@ -11,11 +11,13 @@ export class Siblings {
   readonly #world: World;
   readonly #device: Device;
   readonly #removals: Removals;
+  readonly #handing: Handing;
 
-  constructor(world: World, device: Device, removals: Removals) {
+  constructor(world: World, device: Device, by: { removals: Removals; handing: Handing }) {
     this.#world = world;
     this.#device = device;
-    this.#removals = removals;
+    this.#removals = by.removals;
+    this.#handing = by.handing;
   }
 
   /** How many keys of the signer have come since. `null`: by none that is proven. */
@@ -55,10 +57,11 @@ export class Siblings {
     const said = { ...body, group };
     const isReached = wish === null || wish.sinceMs - nowMs < goOnMs;
     const isWished = isReached && rules.countsWish(groupRoot, kept.ring.head.number);
-    const counting = (bundle.handOvers ?? []).filter((one) => {
+    const inForce = (bundle.handOvers ?? []).filter((one) => {
       const ago = this.#ago(one);
       return ago !== null && rules.countsAt(ago);
     });
+    const counting = [...inForce, ...this.#done(body, inForce)];
     kept.handing = rules.joinWishes(kept.handing, isWished ? wish : null);
     const succession = { former, state: group };
     const further = rules.furtherOf({ ...kept, state: kept.group }, succession);
@@ -70,6 +73,21 @@ export class Siblings {
       if (further === "given") this.#go(said);
       else this.#join(said);
     }
+  }
+
+  /** Of hand-overs by earlier keys those that have done their work. */
+  #done(
+    { group, groupRoot, bundle: { statements, handOvers = [] } }: Body,
+    inForce: readonly SignedHandOver[],
+  ): SignedHandOver[] {
+    const { kept, identity } = this.#device;
+    const said = statements.filter(
+      ({ statement: { maker }, root }) => this.#handing.known(maker).at(-1) === root,
+    );
+    const founded = [...said.map(({ statement }) => statement.id), ...inForce.map(({ id }) => id)];
+    const isOurs = group.maker === identity && groupRoot === kept.ring.head.number;
+    const ids = new Set(isOurs ? [...founded, group.id] : founded);
+    return this.#handing.done(handOvers, { from: identity, founded: ids });
   }
 
   /** What it has of the group before may be news to the next admin. */
@@ -91,7 +109,7 @@ export class Siblings {
     kept.groupRoot = isOwn ? groupRoot : 0;
     this.#removals.takeUp(kept.removals);
     if (isOwn) device.sign();
-    else device.hearBundle(bundle, true, true);
+    else device.hearBundle(bundle, true, device.identity);
   }
 
   #join(body: Body): void {
@@ -101,7 +119,7 @@ export class Siblings {
     const { group, groupRoot, bundle } = body;
     if (!device.isMaker) {
       kept.group = rules.siblingState(kept.group, group);
-      device.hearBundle(bundle, true, true);
+      device.hearBundle(bundle, true, device.identity);
       this.#ask(body);
       return;
     }

@@ -158,13 +158,19 @@ export class Thief {
       // With the key in force a thief could give the group away for good; with an earlier one it must not count.
       const isEarlier = maker === alice && root !== world.rootOf(alice);
       const handOvers = isEarlier ? [{ id, maker, nonce, next: mallory, root }] : [];
+      // Who is shown an old record may follow one for good.
+      const least = Math.min(...world.honest(to).map(({ kept }) => kept.proven[maker] ?? 1));
+      const isKnown = isEarlier && (world.ledger.get(maker) ?? []).indexOf(root) < least - 1;
+      const founded = isKnown ? successorOf({ ...group, next: mallory }) : null;
+      const said = [{ statement, root }];
+      if (founded !== null) said.push({ statement: founded, root: world.rootOf(mallory) });
       const text: Text = {
         id: `thief ${world.counter++}`,
         from: alice,
         sentMs: world.nowMs,
         digest: "",
         group: group.id,
-        bundle: { statements: [{ statement, root }], leavings: [], handOvers },
+        bundle: { statements: said, leavings: [], handOvers },
         signer,
       };
       world.post({ is: "text", to, sealedTo: world.sealing.get(to) ?? "", text });

@@ -198,7 +198,7 @@ export class World {
       for (let i = 0; i < 3_000 && this.packets.length > 0; i++)
         this.hand(this.packets.shift() as Packet);
       if (this.packets.length > 0) return ["packets don't end"];
-      const now = JSON.stringify(this.devices.map((one) => one.summary()));
+      const now = JSON.stringify(this.devices.map((one) => one.copies.summary()));
       if (round % 3 === 2) {
         const isAtRest = now === before && round > 12;
         if (isAtRest && isLate) return this.#verdict();

@@ -91,6 +91,9 @@ const defects: Readonly<Record<string, Partial<Rules>>> = {
   "secrets have no end": { withEnds: (held) => [...held] },
   "a group is handed over without the other devices' answers": { mayHandOver: () => true },
   "an earlier key's hand-over counts": { countsAt: () => true, withoutNext: (state) => state },
+  "an earlier key's hand-over counts at once where its next admin has founded, whoever shows it": {
+    isWitnessed: () => true,
+  },
   "the next admin goes on with who had been taken out": {
     found: (row, own, nowMs) => {
       const next = found(row, own, nowMs);

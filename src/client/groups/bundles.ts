@@ -30,6 +30,7 @@ import {
   type Statement,
   undominated,
 } from "./statements.ts";
+import type { Shown } from "./witnesses.ts";
 
 export const membersMax = 64;
 /** Of one bundle. */
@@ -78,6 +79,8 @@ export type GroupRow = Bundle &
     readonly was: Readonly<Record<string, number>>;
     /** What other own devices have, of which this one can't judge everything so far. */
     readonly owed?: readonly OwedRow[];
+    /** Hand-overs by replaced keys that members have shown, until one of them counts. */
+    readonly shown?: Shown;
     /** Of which id this device has signed a hand-over: under new keys it says so again. */
     readonly handedOver?: string;
     /** Of another's group: nothing in its state but what its maker has signed. Missing in rows of earlier versions. */
@@ -365,6 +368,7 @@ export function mergeRows(
     joined: Math.max(held.joined, given.joined),
     waiting: held.waiting,
     owed: held.owed ?? [],
+    ...(held.shown === undefined ? {} : { shown: held.shown }),
     was: { ...held.was, ...given.was },
     handOvers: isMaker ? followedIn({ ...held, state }, handOvers, own) : handOvers,
     former: held.former ?? [],

@@ -4,14 +4,7 @@
  */
 import type { Did } from "../../core/codec/did.ts";
 import type { GroupRow, SignedLeaving } from "./bundles.ts";
-import {
-  type GroupState,
-  groupIdOf,
-  type HandOver,
-  isIn,
-  joinStates,
-  type Statement,
-} from "./statements.ts";
+import { type GroupState, isIn, joinStates, type Statement } from "./statements.ts";
 
 /** Of one bundle. Who has more of them shows the next ones to a member who has another state still. */
 const leavingsMax = 8;
@@ -20,10 +13,6 @@ const nothing: Pick<GroupState, "name" | "members" | "left"> = {
   members: {},
   left: {},
 };
-
-/** The group to which a hand-over leads. */
-export const successorIdOf = ({ id, next }: Pick<HandOver, "id" | "next">): string =>
-  groupIdOf(next, id);
 
 type Known = {
   readonly row: GroupRow | null;

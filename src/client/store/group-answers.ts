@@ -87,7 +87,9 @@ export class GroupAnswers {
     if (answer === null || isAnswered || this.#answering.has(pair)) return;
     this.#answering.add(pair);
     // What else they show meanwhile gets the same answer.
-    await this.#inTurn(pair, answer === "later" ? Math.random() * answerWithinMs : 0);
+    // Who has stayed in a group that went on counts how many have followed: all answer soon.
+    const withinMs = group === row.state.id ? answerWithinMs : answersApartMs;
+    await this.#inTurn(pair, answer === "later" ? Math.random() * withinMs : 0);
     this.#answering.delete(pair);
     if (signal.aborted) return;
     this.#answered.set(name, this.#own.nowMs());
@@ -113,12 +115,28 @@ export class GroupAnswers {
       membersOf(state).some((next) => groupIdOf(next, state.id) === group);
     const before = shared.filter(isBefore);
     for (const { state } of before) await this.#ask(state, from);
-    if (shared.length === 0 || before.length > 0) return;
+    if (before.length > 0) return this.#askOthers(group, { before, from });
+    if (shared.length === 0) return;
     // More than one hand-over was missed, or the group is new, and its state comes within the minute.
     await pause(Math.random() * answerWithinMs, this.#own.signal);
     const row = this.#own.signal.aborted ? null : await groupAt(table, group);
     if (row !== null && !isEmpty(row)) return;
     for (const { state } of shared.slice(0, askedMax)) await this.#ask(state, from);
+  }
+
+  /** Where their answer was not enough, as by a key that was replaced since: who else has followed. */
+  async #askOthers(
+    group: string,
+    { before, from }: { readonly before: readonly GroupRow[]; readonly from: Did },
+  ): Promise<void> {
+    const { did, table, signal } = this.#own;
+    await pause(askAfterMs, signal);
+    if (signal.aborted || (await groupAt(table, group)) !== null) return;
+    for (const { state } of before) {
+      const others = membersOf(state).filter((one) => one !== did && one !== from);
+      const some = others.toSorted(() => Math.random() - 0.5).slice(0, askedMax);
+      for (const one of some) await this.#ask(state, one);
+    }
   }
 
   async #ask(state: GroupState, from: Did): Promise<void> {

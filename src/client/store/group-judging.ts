@@ -17,8 +17,9 @@ import {
   type SignedStatement,
 } from "../groups/bundles.ts";
 import { namesOf } from "../groups/handing.ts";
-import { leavingsAbout, successorIdOf } from "../groups/relevant.ts";
+import { leavingsAbout } from "../groups/relevant.ts";
 import { handOverText, leavingText, statementText } from "../groups/statements.ts";
+import { successorIdOf } from "../groups/witnesses.ts";
 import { verifySignature } from "../keys/crypto.ts";
 import { rootKeyOf } from "../trust/client.ts";
 import { type Examined, type Judged, rowNamed } from "./group-rows.ts";
@@ -121,7 +122,7 @@ export class GroupJudging {
     return [...judged, ...waiting.map((one) => ({ one, by: "unknown" as const }))];
   }
 
-  /** As far as they lead to or from the group by ones that count; one behind a doubtful one waits with that. */
+  /** As far as they lead to or from the group by ones that may count; one behind a doubtful one waits with that. */
   async #handOversOnWay(
     all: readonly SignedHandOver[],
     names: readonly string[],
@@ -141,7 +142,8 @@ export class GroupJudging {
       const verdict = verdicts[0] ?? { one, by: "unknown" as const };
       judged.push(verdict);
       const ids = [one.id, successorIdOf(one)];
-      if (verdict.by === "in_force") for (const id of ids) reached.add(id);
+      if (verdict.by === "in_force" || verdict.by === "earlier")
+        for (const id of ids) reached.add(id);
       if (verdict.by === "unknown") for (const id of ids) doubtful.add(id);
     }
     // As they came: of two the first one counts.

@@ -47,6 +47,7 @@ import {
 import { ed25519PublicKey } from "../keys/crypto.ts";
 import type { StoreChange } from "../mail/message.ts";
 import {
+  countingHandOvers,
   type Examined,
   followed,
   type GroupListener,
@@ -89,7 +90,9 @@ function takeRow(
 ): Taken {
   const { own, root, nowMs } = listener;
   // What only an earlier own key has signed may be of a removed device: who has made the keys in force signs it once more.
-  const counting = said.handOvers.filter(({ by }) => by === "in_force").map(({ one }) => one);
+  const isOurs = given.state.maker === own && given.root === root;
+  const founded = isOurs ? [given.state.id] : [];
+  const counting = countingHandOvers(held, said, { own, founded });
   const handOvers = [...counting, ...(held?.handOvers ?? [])];
   const further = held === null ? "given" : furtherOf(held, given);
   if (held !== null && further === "held") {

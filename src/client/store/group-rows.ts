@@ -44,6 +44,7 @@ import {
   stateDigest,
   withNearVersions,
 } from "../groups/statements.ts";
+import { doneHandOvers, isWitnessed, withShown } from "../groups/witnesses.ts";
 import { groupType } from "../mail/content.ts";
 import type { Body } from "./files.ts";
 import { keyOfGroup, misfiledKey, misfiledOf, nameOfGroup, rowsOf } from "./keys.ts";
@@ -190,13 +191,51 @@ export async function rowNamed(
 export const removalsOf = ({ statements, removals = [] }: GroupRow): SignedStatement[] =>
   keepFormer(statements, removals);
 
+/** Ids of groups of which an admin has said something by their key in force. */
+const foundedIn = ({ statements }: Examined): Set<string> =>
+  new Set(statements.flatMap(({ one, by }) => (by === "in_force" ? [one.statement.id] : [])));
+
+/** With the hand-overs by earlier keys that a member shows. The same object where nothing changes. */
+function heardShown(row: GroupRow, { from, handOvers }: Examined, own: Did): GroupRow {
+  if (from === own || !isIn(row.state, from)) return row;
+  const { shown = {} } = row;
+  const earlier = handOvers.filter(({ by }) => by === "earlier").map(({ one }) => one);
+  const after = withShown(shown, from, earlier);
+  return after === shown ? row : { ...row, shown: after };
+}
+
+/**
+ * The hand-overs that count: by keys in force, and by earlier ones where they have done their work. Of that another own device
+ * is believed where nothing is known of the group, or where it leads to this identity; members where enough of them say so.
+ * `row`: before it was shown.
+ */
+export function countingHandOvers(
+  row: GroupRow | null,
+  said: Examined,
+  { own, founded = [] }: { readonly own: Did; readonly founded?: readonly string[] },
+): SignedHandOver[] {
+  const by = (wanted: Judged) =>
+    said.handOvers.filter((all) => all.by === wanted).map(({ one }) => one);
+  const inForce = by("in_force");
+  const ids = new Set([...foundedIn(said), ...inForce.map(({ id }) => id), ...founded]);
+  const { handOvers: held = [], shown = {} } = row ?? {};
+  const isHeard = ({ id, next }: SignedHandOver) =>
+    held.some((one) => one.id === id && one.next === next);
+  const isBelieved = (one: SignedHandOver) => {
+    const isNew = row === null || isEmpty(row);
+    if (said.from === own && one.maker !== own && (isNew || one.next === own)) return true;
+    if (one.maker !== own && isHeard(one)) return true;
+    return row !== null && isWitnessed(one, { state: row.state, shown, own });
+  };
+  return [...inForce, ...doneHandOvers(by("earlier"), ids, isBelieved)];
+}
+
 /** As far as hand-overs lead that count, when nothing of this group waits that was said before them. */
-export function followed(row: GroupRow, said: Examined, { nowMs }: GroupListener): GroupRow {
+export function followed(begun: GroupRow, said: Examined, { own, nowMs }: GroupListener): GroupRow {
+  const row = heardShown(begun, said, own);
   const known = said.isNextOld ? { ...row, state: withoutNext(row.state) } : row;
-  const counting = said.handOvers.filter(({ by }) => by === "in_force").map(({ one }) => one);
-  const founded = said.statements.filter(({ by }) => by === "in_force");
-  const ids = new Set(founded.map(({ one }) => one.statement.id));
-  const gone = follow(known, counting, { founded: ids, nowMs });
+  const counting = countingHandOvers(row, said, { own });
+  const gone = follow(known, counting, { founded: foundedIn(said), nowMs });
   const held = said.isNextOld
     ? (row.handOvers ?? []).filter((one) => one.id !== row.state.id)
     : (row.handOvers ?? []);
@@ -204,7 +243,8 @@ export function followed(row: GroupRow, said: Examined, { nowMs }: GroupListener
   const isOther = gone.state.id !== row.state.id;
   // What its former admin has signed says nothing of it.
   if (!isOther) return { ...gone, handOvers };
-  return { ...gone, handOvers, statements: [], root: "", removals: removalsOf(row) };
+  const { shown: _, ...next } = gone;
+  return { ...next, handOvers, statements: [], root: "", removals: removalsOf(row) };
 }
 
 export function hearAll(begun: GroupRow, said: Examined, listener: GroupListener) {

@@ -121,6 +121,30 @@ test("the first hand-over that is followed holds, a second one is shown, and one
   expect(factsOf(await rowAt(), own)).toMatchObject({ ...facts, second: own });
 });
 
+test("a hand-over by a replaced key counts where its next admin has founded, and where another member shows it too", async () => {
+  const [carol, mallory] = [identityOf("carol").did, identityOf("mallory").did];
+  const table = await open();
+  const state = begun(admin, "n", [admin, own, other, carol, mallory]);
+  await hearing(table, saying(state), true);
+  const { id, maker, nonce } = state;
+  const shows = (from: Did, next: Did, isFounded = true) => {
+    const founded = saying(successorOf({ ...state, next }) as GroupState);
+    const one = { id, maker, nonce, next, key: "aa".repeat(32), signature: "" };
+    const handOvers = [{ one, by: "earlier" as const }];
+    const { statements } = isFounded ? founded : saying(state, "earlier");
+    return hearing(table, { ...founded, statements, from, handOvers }, true);
+  };
+  const facts = async () => factsOf((await groupAt(table, id)) as GroupRow, own);
+  const before = { admin, next: null, second: null, standing: "joined" };
+  // Who has the key, and shows it again and again; or others, of what they can't have followed.
+  for (const from of [mallory, mallory, admin, own]) await shows(from, mallory);
+  expect(await facts()).toMatchObject(before);
+  for (const from of [other, mallory]) await shows(from, carol, false);
+  await shows(carol, carol);
+  expect(await facts()).toMatchObject({ ...before, admin: carol });
+  expect((await groupAt(table, id))?.shown).toBeUndefined();
+});
+
 test("strangers put somebody into at most fifty groups that wait for an answer; people who are known go on", async () => {
   const table = await open();
   const put = (maker: Did, isKnown: boolean, nonce: string) =>
