@@ -1,9 +1,9 @@
 /**
  * A world without sockets of what own devices have seen of a person, over the real memory and rows: a Directory shows each
- * device what it likes, at once with what another device passes on; rows are late, or come again; devices are linked from
- * one of the others, restored from a backup, and lost.
+ * device what it likes, at once with what another device passes on; rows are late, or come again; the person is accepted
+ * after the first looks; devices are linked from one of the others, restored from a backup, and lost.
  */
-import { attempt, ClientError } from "../../src/client/base/failure.ts";
+import { attempt, ClientError, localError } from "../../src/client/base/failure.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { EvidenceKeeper, recallEvidence } from "../../src/client/store/evidence.ts";
@@ -50,6 +50,8 @@ export const realRules = {
   hear: (trust: Trust, did: typeof carol.did, bytes: Uint8Array) => trust.hear(did, bytes),
   /** Whether a row is examined as if a Directory had answered. Else it is a verdict. */
   examines: true,
+  /** Whether the proof of who was a stranger can be had when they are accepted or contradicted. */
+  recalls: true,
 };
 export type Rules = typeof realRules;
 
@@ -57,6 +59,7 @@ class Device {
   readonly #rules: Rules;
   readonly #trust: Trust;
   readonly #take: (row: EvidenceRow) => Promise<void>;
+  readonly #onPerson: () => void;
   readonly table: Table;
   readonly believed: Set<Shown>;
   #shown: Shown = "older";
@@ -74,10 +77,21 @@ class Device {
     const contradict: Trust["contradict"] = (did) => rules.contradict(this.#trust, did);
     const hear: Trust["hear"] = (did, bytes) => rules.hear(this.#trust, did, bytes);
     const isContradicted: Trust["isContradicted"] = (did) => this.#trust.isContradicted(did);
-    const provenOf: Trust["provenOf"] = (did) => this.#trust.provenOf(did);
-    Object.assign(client, { trust: { contradict, hear, isContradicted, provenOf } });
+    const provenOf: Trust["provenOf"] = (did) => (rules.recalls ? this.#trust.provenOf(did) : null);
+    const view: Trust["view"] = async (did) => {
+      if (!rules.recalls) throw localError("unreachable", "a canary");
+      return this.#trust.view(did);
+    };
+    Object.assign(client, { trust: { contradict, hear, isContradicted, provenOf, view } });
     this.believed = new Set();
     new EvidenceKeeper(at.own);
+    this.#onPerson = () => at.own.onPerson(carol.did);
+  }
+
+  /** Its user accepts the person, who was a stranger. */
+  async accept(): Promise<void> {
+    await this.table.change((batch) => putPerson(this.table, batch, carol.did, { isKnown: true }));
+    this.#onPerson();
   }
 
   /** `saved`: the rows of a backup. */
@@ -118,7 +132,6 @@ class Device {
 async function placeOf(saved: readonly EvidenceRow[]) {
   const memory = memoryKeys();
   const table = await Table.open(memoryStore(), new Uint8Array(32).fill(7));
-  await table.change((batch) => putPerson(table, batch, carol.did, { isKnown: true }));
   await table.change(async (batch) => {
     for (const [i, row] of saved.entries()) batch.put(`${rowsOf.evidence}${i}`, row);
   });
@@ -159,6 +172,7 @@ class World {
   async step(): Promise<void> {
     const drawn = this.#random();
     const [one, other] = [this.#pick(this.devices), this.#pick(this.devices)];
+    if (this.#random() < 0.2) await one.accept();
     if (drawn < 0.4) await one.look(this.#pick(all));
     else if (drawn < 0.7) for (const row of await this.#passed(other)) await one.take(row);
     else if (drawn < 0.85) {
@@ -174,6 +188,7 @@ class World {
 
   async #linked(from: Device): Promise<Device> {
     const device = await Device.open(this.#rules);
+    await device.accept();
     for (const row of await this.#passed(from)) await device.take(row);
     return device;
   }
@@ -184,6 +199,7 @@ class World {
 
   /** Everything comes to all devices, more than once. Returns what is wrong. */
   async calm(): Promise<string[]> {
+    for (const one of this.devices) await one.accept();
     await settled(this.devices);
     for (let round = 0; round < 3; round++) {
       for (const from of this.devices)

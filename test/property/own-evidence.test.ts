@@ -29,6 +29,7 @@ const defects: Readonly<Record<string, Partial<Rules>>> = {
     passes: (rows) => rows.filter(isFirst),
   },
   "a backup has one of two proofs that contradict": { saves: (rows) => rows.filter(isFirst) },
+  "what was seen of who was a stranger then is lost": { recalls: false },
   "a backup has no evidence": { saves: () => [] },
 };
 
