@@ -8,7 +8,7 @@ import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";
-import { hourMs, minuteMs, renderTimestamp } from "../../src/core/codec/time.ts";
+import { dayMs, hourMs, minuteMs, renderTimestamp } from "../../src/core/codec/time.ts";
 import { isFault } from "../../src/core/fault.ts";
 import {
   proofHeadersOf,
@@ -57,6 +57,19 @@ describe("the route", () => {
     expect(await register(who, made.code)).toBe("202");
     return who;
   };
+
+  test("end with the Directory's clock that was ahead when they were made, codes and places", async () => {
+    const alice = await member();
+    stage.advance(30 * dayMs);
+    const codes: string[] = [];
+    for (let made = 0; made < 8; made++) codes.push((await ask(alice)).code);
+    expect((await ask(alice)).outcome).toBe("429 rate_limited");
+    stage.advance(-30 * dayMs);
+    expect(await register(newcomer(), codes[0] ?? "")).toBe("403 invitation_invalid");
+    const now = await ask(alice);
+    expect(now.status).toBe(201);
+    expect(await register(newcomer(), now.code)).toBe("202");
+  });
 
   test("gives a member a code for one device, which ends after 15 minutes and says whose it is", async () => {
     const alice = await member();
