@@ -194,6 +194,7 @@ async function eraseUses(receipts: Receipts, did: Did, now: () => number): Promi
       await putInvitation(receipts, { ...one, revokedAtMs: one.revokedAtMs ?? now() });
   for (let place = 0; place < deviceInvitationsMax; place++)
     await receipts.remove(devicePlaceKey(did, place));
+  await receipts.remove(deviceKey(did));
   return erased;
 }
 

@@ -40,3 +40,23 @@ test("a list and an erasure read the uses that there are, in pages, and no free 
   ]);
   expect(reads).toBeLessThan(10);
 });
+
+test("an erased DID that was invited as a device is in no record of invitations", async () => {
+  const environment = { now: () => startMs, log: () => undefined, fatal: () => undefined };
+  const store = await memoryPlugin.open(optionsOf(memoryPlugin, {}), environment);
+  const { receipts } = store.capabilities;
+  if (receipts === undefined) throw new Error("the memory driver has receipts");
+  const invitations = createInvitations({ receipts, now: () => startMs });
+  const [member, device] = ["1", "2"].map((digit) => `did:svc:${digit.repeat(20)}` as Did);
+  const made = await invitations.createForDevice(member as Did);
+  if (isFault(made)) throw new Error(made.detail);
+  expect(await invitations.claim(made.code, device as Did)).toBeNull();
+  const named = async () => {
+    const all = await receipts.scan("/", { after: null, limit: 100, nowMs: startMs });
+    const shown = all.map(([key, value]) => `${key} ${new TextDecoder().decode(value)}`);
+    return shown.filter((one) => one.includes(device as Did)).length;
+  };
+  expect(await named()).toBe(2);
+  expect(await invitations.erase(device as Did)).toBe(1);
+  expect(await named()).toBe(0);
+});
