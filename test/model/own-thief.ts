@@ -155,8 +155,9 @@ export class Thief {
       const to = world.pick([bob, carol, alice]) as Did;
       const signer = world.pick(world.methods.get(alice) ?? []) ?? "";
       const { id, maker, nonce } = group;
-      // With the key in force a thief could give the group away for good; with an earlier one it must not count.
-      const isEarlier = maker === alice && root !== world.rootOf(alice);
+      // With the key in force a thief could give the group away for good; with an earlier one it must not count. Who is shown
+      // an old record may follow it (docs/trust.md, "What is left"), so all who hear it know that the key was replaced.
+      const isEarlier = maker === alice && this.#isKnownOld(root, to);
       const handOvers = isEarlier ? [{ id, maker, nonce, next: mallory, root }] : [];
       // Who is shown an old record may follow one for good.
       const least = Math.min(...world.honest(to).map(({ kept }) => kept.proven[maker] ?? 1));
@@ -183,6 +184,12 @@ export class Thief {
       this.#sayWish(target, root);
       this.#sayWay(target, root);
     }
+  }
+
+  /** Whether each device of an identity has proven a later root key of Alice's. */
+  #isKnownOld(root: string, to: Did): boolean {
+    const number = (this.#world.ledger.get(alice) ?? []).indexOf(root);
+    return this.#world.honest(to).every(({ kept }) => (kept.proven[alice] ?? 1) > number + 1);
   }
 
   /** Of the group that was handed over: all who are in the next one. */
