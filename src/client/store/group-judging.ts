@@ -5,6 +5,7 @@
  */
 import { decodeBase64, decodeHex, encodeHex } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
+import { minuteMs } from "../../core/codec/time.ts";
 import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { attempt, ClientError, isTemporary } from "../base/failure.ts";
 import {
@@ -37,6 +38,9 @@ type Bringing = {
   readonly row: GroupRow | null;
   readonly sinceMs: number;
 };
+
+/** A key that was replaced meanwhile counts so long while the Directory is away; after that what it signed waits. */
+const awayMs = 15 * minuteMs;
 
 export class GroupJudging {
   readonly #own: OwnStore;
@@ -192,9 +196,10 @@ export class GroupJudging {
         : [await rootKeyOf(client, did)],
     );
     if (!(asked instanceof ClientError)) return asked.map(encodeHex);
-    const known = isTemporary(asked) ? client.trust.provenOf(did) : null;
-    if (known !== null) return known.state.rootKeys.map(encodeHex);
-    if (isTemporary(asked)) throw asked;
-    return "not believed";
+    if (!isTemporary(asked)) return "not believed";
+    const known = client.trust.provenOf(did);
+    const isFresh = known !== null && performance.now() - known.shownMs < awayMs;
+    if (!isFresh) throw asked;
+    return known.state.rootKeys.map(encodeHex);
   }
 }

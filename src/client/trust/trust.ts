@@ -69,6 +69,8 @@ type Proven = {
   readonly state: KeyState;
   readonly bytes: Uint8Array;
   isRemembered: boolean;
+  /** When the Directory last showed it, or said that it is still the same, by the monotonic clock. */
+  shownMs: number;
 };
 
 /** A proof that was verified, and whether its state follows from what is remembered. */
@@ -140,10 +142,15 @@ export class Trust {
   async #examine(did: Did, bytes: Uint8Array | null, tries = 2): Promise<KeyState> {
     const found = bytes ?? (await this.#readProof(did, this.known(did), await this.homeOf(did)));
     const held = this.#proven.get(did);
-    if (found !== null && found.length === 0 && held !== undefined) return held.state;
+    // What another own device has proven says nothing of now.
+    const isShown = bytes === null || tries > 1;
+    const shownMs = isShown ? performance.now() : (held?.shownMs ?? Number.NEGATIVE_INFINITY);
+    const hash = encodeHex(sha256(found ?? new Uint8Array(0)));
+    if (held !== undefined && (found?.length === 0 || hash === held.hash)) {
+      held.shownMs = shownMs;
+      return held.state;
+    }
     if (found === null || found.length === 0) throw missingProof(did);
-    const hash = encodeHex(sha256(found));
-    if (hash === held?.hash) return held.state;
     const state = await verifyKeyProof(found, did);
     const before = await loadRemembered(this.#memoryOf(), did);
     const refusal = checkFollows(before, state);
@@ -151,7 +158,7 @@ export class Trust {
     if (refusal?.code === "record_went_back" && tries > 1)
       return this.#examine(did, null, tries - 1);
     if (refusal !== null) throw refusal;
-    this.#proven.set(did, { hash, state, bytes: found, isRemembered: false });
+    this.#proven.set(did, { hash, state, bytes: found, isRemembered: false, shownMs });
     return state;
   }
 
@@ -197,7 +204,7 @@ export class Trust {
   }
 
   /** The verified proof and its state, while they are in memory. */
-  provenOf(did: Did): Pick<Proven, "state" | "bytes"> | null {
+  provenOf(did: Did): Pick<Proven, "state" | "bytes" | "shownMs"> | null {
     return this.#proven.get(did) ?? null;
   }
 

@@ -70,7 +70,11 @@ const rowOf = (state: GroupState, statements: readonly SignedStatement[]): Group
 
 /** A device whose look-ups of keys answer `roots`, or fail. */
 async function device() {
-  const at = { nowMs, isAway: false, roots: { [maker]: [firstKey], [next]: [nextKey] } };
+  const at = {
+    ...{ nowMs, isAway: false, roots: { [maker]: [firstKey], [next]: [nextKey] } },
+    /** How long ago it was shown what is remembered of keys. */
+    agoMs: null as number | null,
+  };
   const shown: Did[] = [];
   const table = await Table.open(memoryStore(), seedOf(7));
   const store = await ownStoreOf(table, own, { nowMs: () => at.nowMs });
@@ -80,7 +84,12 @@ async function device() {
     if (at.isAway) throw new ClientError("unreachable", "unreachable", "away");
     return { rootKeys: at.roots[did] ?? [] };
   };
-  Object.assign(store.identity.client, { trust: { provenOf: () => null, prove } });
+  const provenOf = (did: Did) => {
+    const { agoMs } = at;
+    const state = { rootKeys: at.roots[did] ?? [] };
+    return agoMs === null ? null : { state, shownMs: performance.now() - agoMs };
+  };
+  Object.assign(store.identity.client, { trust: { provenOf, prove } });
   const send = async (to: readonly Did[]) => {
     shown.push(...to);
     return [];
@@ -115,6 +124,17 @@ test("what can't be looked up waits, counts once it can, and ends after thirty d
   await talk.hearWaiting();
   expect(await factsNow()).toEqual(hiking);
   expect((await groupAt(table, begun.id))?.waiting).toEqual([]);
+});
+
+test("while the Directory is away keys count that it showed in the last quarter of an hour, and no others", async () => {
+  const { at, groups, talk, factsNow } = await device();
+  at.isAway = true;
+  at.agoMs = 15 * 60_000 + 1;
+  await groups.take(rowOf(begun, [await stated(begun)]));
+  expect(await factsNow()).toEqual({ ...hiking, name: "", standing: "out", owed: 1 });
+  at.agoMs = 14 * 60_000;
+  await talk.hearWaiting();
+  expect(await factsNow()).toEqual(hiking);
 });
 
 test("what an earlier key has signed waits, and its signer is asked once a day", async () => {
