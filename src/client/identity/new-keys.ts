@@ -6,7 +6,7 @@
 import { equalBytes, renderAgreementKey, renderPublicKey } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import type { DidDocument, Service, VerificationMethod } from "../../core/ledger/account.ts";
-import { bundleAgreement, parseMethodKey } from "../../core/ledger/account.ts";
+import { bundleAgreement, parseMethodKey, scaleBounds } from "../../core/ledger/account.ts";
 import { localError } from "../base/failure.ts";
 import { array, keptBytes32, nullable, object, renderKept, text } from "../base/shapes.ts";
 import { newestUnder } from "../keys/agreements.ts";
@@ -26,7 +26,7 @@ import { type Client, type NodeUrls, rootKeyOf } from "../trust/client.ts";
 import { hostOf, loadOwnHosts, rememberHosts } from "../trust/hosts.ts";
 import { loadAddedKeys, rememberAddedKey } from "../trust/own.ts";
 import { recall } from "../trust/trust.ts";
-import { places } from "./address.ts";
+import { isAmong, places } from "./address.ts";
 import { change, publishEdited } from "./change.ts";
 import type { KeptParts } from "./replacement.ts";
 
@@ -141,7 +141,11 @@ export async function publishKeys(
   const edited = async (document: DidDocument) => {
     const added = await keptKeys(client, document, methods);
     const service = await ownServices(client, document, services);
-    return withNewKeys({ ...document, service }, next, { added, urls: client.known.urls });
+    return withNewKeys({ ...document, service }, next, {
+      added,
+      urls: client.known.urls,
+      ticked: services,
+    });
   };
   await publishEdited(client, did, { rootSeed, edited, waiting });
   if (!equalBytes(await rootKeyOf(client, did), newRootPubkey)) throw replaced();
@@ -197,6 +201,13 @@ export function inForce(stored: Identity, { rootSeed }: Identity): Identity {
   return isNext ? { ...stored, rootSeed, nextRootSeed: null } : stored;
 }
 
+/** Keys of methods that stay, where this device receives, and services that the user has ticked. */
+type Staying = {
+  readonly added: readonly string[];
+  readonly urls: NodeUrls | null;
+  readonly ticked: KeptParts["services"];
+};
+
 /**
  * Of each id the last secret counts. What this device neither holds nor has added goes, and so do other key agreements: a
  * lost or removed device could use them. Own components are made from nothing: such a device may have given those that were
@@ -205,7 +216,7 @@ export function inForce(stored: Identity, { rootSeed }: Identity): Identity {
 async function withNewKeys(
   document: DidDocument,
   { did, methods, agreements, rootSeed, nextRootSeed }: Identity,
-  { added, urls }: { readonly added: readonly string[]; readonly urls: NodeUrls | null },
+  { added, urls, ticked }: Staying,
 ): Promise<DidDocument> {
   const { agreementType, noticeOf, serviceAt } = await import("./registration.ts");
   const multikey = (id: string, publicKeyMultibase: string): VerificationMethod => {
@@ -219,13 +230,19 @@ async function withNewKeys(
   const others = document.verificationMethod
     .filter(({ id, publicKeyMultibase }) => !ids.includes(id) && added.includes(publicKeyMultibase))
     .map((one) => (parseMethodKey(one) === null ? multikey(one.id, one.publicKeyMultibase) : one));
-  const verificationMethod = [...(await Promise.all(own)), ...others];
+  // Own ones first, then each key once, as far as a document has room: a removed device may have filled it.
+  const verificationMethod = [...(await Promise.all(own)), ...eachKeyOnce(others)].slice(
+    0,
+    scaleBounds.verificationMethods,
+  );
   const isKept = (id: string) => verificationMethod.some((one) => one.id === id);
   // Whoever else may sign or read, this identity does.
   const first = verificationMethod.slice(0, 1).map(({ id }) => id);
-  const keptOf = (list: readonly string[]) => {
-    const kept = list.filter(isKept);
-    return kept.some((id) => ids.includes(id)) ? kept : [...first, ...kept];
+  const keptOf = (list: readonly string[], countMax: number) => {
+    const kept = [...new Set(list)].filter(isKept);
+    const mine = kept.filter((id) => ids.includes(id));
+    const theirs = kept.filter((id) => !ids.includes(id));
+    return [...(mine.length > 0 ? mine : first), ...theirs].slice(0, countMax);
   };
   // Others may have come from another device meanwhile, which a removed one has too.
   const sealing = newestUnder(agreements, nameOfSeed(nextRootSeed ?? rootSeed));
@@ -236,12 +253,21 @@ async function withNewKeys(
   });
   // That bundles are published says nothing of a key: the next one is signed by the new method.
   const notice = document.keyAgreement.some(isNotice) ? [noticeOf(did)] : [];
-  const service = document.service.map((one) => {
+  const isTicked = (url: string) => ticked.some(({ endpoints }) => endpoints.includes(url));
+  const service = document.service.flatMap((one): Service[] => {
     const { authorization, type } = one;
-    if (places.some((place) => place.type === type))
-      return { ...one, authorization: keptOf(authorization ?? []) };
-    const isSame = authorization === null || authorization.every(isKept);
-    return isSame ? one : { ...one, authorization: keptOf(authorization) };
+    const place = places.find((each) => each.type === type);
+    const countMax = scaleBounds.serviceAuthorizations;
+    if (place === undefined) {
+      const isSame = authorization === null || authorization.every(isKept);
+      return [isSame ? one : { ...one, authorization: keptOf(authorization, countMax) }];
+    }
+    const url = urls?.[place.url] ?? null;
+    const serviceEndpoint = one.serviceEndpoint.filter(
+      (each) => url === null || isAt(each, url) || isTicked(each),
+    );
+    if (serviceEndpoint.length === 0) return [];
+    return [{ ...one, serviceEndpoint, authorization: keptOf(authorization ?? [], countMax) }];
   });
   const missing = places.flatMap(({ type, fragment, url }) =>
     urls === null || service.some((one) => one.type === type)
@@ -252,8 +278,26 @@ async function withNewKeys(
   return {
     ...document,
     verificationMethod,
-    authentication: keptOf(document.authentication),
+    authentication: keptOf(document.authentication, scaleBounds.authentications),
     keyAgreement: [...(await Promise.all(keyAgreement)), ...notice],
-    service: [...service.filter(isFree), ...missing],
+    service: receivingFirst([...service.filter(isFree), ...missing]),
   };
+}
+
+/** At a host that this device names, another path than the one that it names is none: nodes have one address. */
+const isAt = (endpoint: string, url: string): boolean =>
+  hostOf(endpoint) !== hostOf(url) || isAmong(endpoint, [url]);
+
+const eachKeyOnce = (all: readonly VerificationMethod[]): VerificationMethod[] =>
+  all.filter((one, i) => {
+    const { publicKeyMultibase } = one;
+    return all.findIndex((other) => other.publicKeyMultibase === publicKeyMultibase) === i;
+  });
+
+/** As many as a document has room for: one Relay and one Cache in any case, the others in their order. */
+function receivingFirst(all: readonly Service[]): readonly Service[] {
+  if (all.length <= scaleBounds.services) return all;
+  const needed = places.flatMap(({ type }) => all.find((one) => one.type === type) ?? []);
+  const others = all.filter((one) => !needed.includes(one));
+  return [...needed, ...others].slice(0, scaleBounds.services);
 }
