@@ -365,6 +365,62 @@ test("what the user has un-ticked goes although nothing could be stored when the
   expect(document.verificationMethod.map((one) => one.id)).not.toContain(id);
 }, 60_000);
 
+test("what the user ticks last counts, also of a replacement that was interrupted before", async () => {
+  for (const hasOthers of [false, true]) {
+    const where = place();
+    const owner = await open(where);
+    const [evil = "", liked = ""] = await withServices(owner);
+    if (hasOthers) await linked(owner);
+    await owner.close();
+    const directory = leavingDirectory(0);
+    const away = await overLeaving(where, directory.url);
+    expect(await failing(away.devices.replaceKeys({ services: [evil, liked] }))).toBe(
+      "interrupted",
+    );
+    await away.close();
+    await directory.stop();
+    const stopped = leavingDirectory(0);
+    const me = await overLeaving(where, stopped.url);
+    expect(await failing(me.devices.replaceKeys({ services: [liked] }))).toBe("interrupted");
+    await me.close();
+    await stopped.stop();
+    const again = await open(where);
+    const ids = async () => {
+      const document = await activeDocument(again.client, again.did);
+      return document.service.map(({ id }) => id);
+    };
+    expect(await until(ids, (all) => !all.includes(evil))).toContain(liked);
+    await again.devices.replaceKeys({ services: [] });
+    expect(await ids()).not.toContain(evil);
+  }
+}, 60_000);
+
+test("a key that the user has un-ticked or taken out does not stay when a thief's device puts it there again", async () => {
+  const owner = await open(place());
+  const { did } = owner;
+  const by = (me: Waypost, intent: Intent) =>
+    change(me.client, intent, {
+      signer: { keyId: "root", seed: me.identity.rootSeed },
+      waiting,
+    });
+  const keyOf = async (name: string) => {
+    const publicKeyMultibase = renderPublicKey(await ed25519PublicKey(freshSeed()));
+    return { id: `${did}#${name}`, type: "Multikey", controller: did, publicKeyMultibase };
+  };
+  const [unticked, removed] = [await keyOf("unticked"), await keyOf("removed")];
+  for (const verificationMethod of [unticked, removed])
+    await by(owner, { action: "AddVerificationMethod", did, verificationMethod });
+  await by(owner, { action: "RemoveVerificationMethod", did, id: removed.id });
+  await owner.devices.replaceKeys({ methods: [] });
+  const thief = await linked(owner);
+  for (const verificationMethod of [unticked, removed])
+    await by(thief, { action: "AddVerificationMethod", did, verificationMethod });
+  const [gone] = (await owner.devices.list()).filter(({ isThis }) => !isThis);
+  await owner.devices.remove(gone?.did ?? "");
+  const document = await activeDocument(connect({ directoryUrl: at.url, relayUrl: at.url }), did);
+  expect(document.verificationMethod.map(({ id }) => id)).toEqual([`${did}#root`]);
+}, 60_000);
+
 test("what was ticked once does not stay when a device is removed later", async () => {
   const owner = await open(place());
   const { work, mine, steal, found } = await underIds(owner);

@@ -11,8 +11,8 @@ import {
   beginReplacing,
   inForce,
   isReplacing,
-  noChoice,
   publishKeys,
+  rememberChoice,
 } from "../identity/new-keys.ts";
 import type { KeptParts, RecordReplacement } from "../identity/replacement.ts";
 import type { OtherDevices } from "../identity/sharing.ts";
@@ -426,7 +426,7 @@ export class Devices {
     const { sync } = hasDevices || gone.length > 0 ? await this.#open() : { sync: null };
     await markLeaving(this.#table, gone, { kept, stays });
     await sync?.refresh();
-    const next = await this.#newKeys(kept ?? noChoice, stays);
+    const next = await this.#newKeys(kept, stays);
     await sync?.synced();
     await this.#publish(next);
     for (const did of gone) await this.#forget(did);
@@ -453,9 +453,9 @@ export class Devices {
   }
 
   /** New keys. Those of a replacement that was interrupted, which that device may have, end first. */
-  async #newKeys(kept: KeptParts, stays: readonly Did[]): Promise<Identity> {
+  async #newKeys(kept: KeptParts | null, stays: readonly Did[]): Promise<Identity> {
     await this.#change((stored) => stored);
-    await this.#endReplacing();
+    await this.#endReplacing(kept);
     const { memory } = this.#own.identity.client.known;
     const change = (edit: EditIdentity) => this.#change(edit);
     const next = await beginReplacing(memory, change, { nowMs: this.#own.nowMs(), kept });
@@ -463,14 +463,14 @@ export class Devices {
     return next;
   }
 
-  /** Says whether there was one to end. */
-  async #endReplacing(): Promise<boolean> {
-    const { client, secrets } = this.#own.identity;
-    const { memory } = client.known;
-    if (!(await isReplacing(memory, secrets))) return false;
+  /** With what the user has ticked since then, if anything was asked. Says whether there was one to end. */
+  async #endReplacing(kept: KeptParts | null = null): Promise<boolean> {
+    const { memory } = this.#own.identity.client.known;
+    if (!(await isReplacing(memory, this.#own.identity.secrets))) return false;
     // Another process may have ended it meanwhile.
     const held = await this.#change((stored) => stored);
     if (!(await isReplacing(memory, held))) return false;
+    if (kept !== null) await rememberChoice(memory, held.nextRootSeed ?? held.rootSeed, kept);
     await this.#mustLead();
     if ((await peersOf(this.#table)).length > 0) {
       const { sync } = await this.#open();

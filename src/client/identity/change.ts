@@ -39,6 +39,7 @@ import { rememberHosts } from "../trust/hosts.ts";
 import {
   claimNonce,
   demandPresentRoot,
+  forgetAddedKey,
   forgetOwnAlias,
   nextNonce,
   rememberAddedKey,
@@ -173,8 +174,13 @@ export async function change(
   if (action === "delete_did")
     await settleRegistration(client, { did, tx_id: accepted.tx_hash }, waiting, "missing");
   else await settle(client, { txHash: accepted.tx_hash, isInForce }, waiting);
+  const gone = action === "RemoveVerificationMethod" ? methodOf(terms.state, intent.id) : null;
+  if (gone !== null) await forgetAddedKey(client, did, gone.publicKeyMultibase);
   return accepted;
 }
+
+const methodOf = (state: KeyState | null, id: string) =>
+  state?.document?.verificationMethod.find((one) => one.id === id) ?? null;
 
 /** What the next change of a counter is signed with; `state` where the proof of the DID shows the counter. */
 type SigningTerms = {

@@ -8,7 +8,15 @@ import type { Did } from "../../core/codec/did.ts";
 import type { DidDocument, Service, VerificationMethod } from "../../core/ledger/account.ts";
 import { bundleAgreement, parseMethodKey, scaleBounds } from "../../core/ledger/account.ts";
 import { localError } from "../base/failure.ts";
-import { array, keptBytes32, nullable, object, renderKept, text } from "../base/shapes.ts";
+import {
+  array,
+  keptBytes32,
+  nullable,
+  object,
+  optional,
+  renderKept,
+  text,
+} from "../base/shapes.ts";
 import { newestUnder } from "../keys/agreements.ts";
 import { ed25519PublicKey, x25519PublicKey } from "../keys/crypto.ts";
 import type { TextStore } from "../keys/key-stores.ts";
@@ -23,8 +31,8 @@ import {
 import type { EditIdentity } from "../keys/stored.ts";
 import type { Waiting } from "../net/directory.ts";
 import { type Client, type NodeUrls, rootKeyOf } from "../trust/client.ts";
-import { hostOf, loadOwnHosts, rememberHosts } from "../trust/hosts.ts";
-import { loadAddedKeys, rememberAddedKey } from "../trust/own.ts";
+import { forgetHosts, hostOf, loadOwnHosts, rememberHosts } from "../trust/hosts.ts";
+import { loadAddedKeys, saveAddedKeys } from "../trust/own.ts";
 import { recall } from "../trust/trust.ts";
 import { isAmong, places } from "./address.ts";
 import { change, publishEdited } from "./change.ts";
@@ -35,6 +43,7 @@ const replacingShape = object({
   rootKey: keptBytes32,
   services: array(object({ id: text, type: text, endpoints: array(text) })),
   methods: nullable(array(object({ id: text, publicKey: text }))),
+  left: optional(array(text)),
 });
 const replacingKey = "replacing";
 
@@ -59,7 +68,7 @@ export function nextIdentity(identity: Identity, nowMs: number, root = freshSeed
 const isNotice = ({ type }: VerificationMethod): boolean => type === bundleAgreement.type;
 
 /** What stays is what this identity has added or named. */
-export const noChoice: KeptParts = { services: [], methods: null };
+const noChoice: KeptParts = { services: [], methods: null };
 
 const isOwn = ({ isShared }: HeldMethod): boolean => isShared !== true;
 
@@ -84,10 +93,10 @@ export function withoutNext(identity: Identity): Identity {
 export async function rememberChoice(
   memory: TextStore,
   nextRootSeed: Uint8Array,
-  { services, methods }: KeptParts,
+  { services, methods, left = [] }: KeptParts,
 ): Promise<void> {
   const rootKey = await ed25519PublicKey(nextRootSeed);
-  await memory.save(replacingKey, renderKept({ rootKey, services, methods }));
+  await memory.save(replacingKey, renderKept({ rootKey, services, methods, left }));
 }
 
 async function choiceFor(memory: TextStore, rootSeed: Uint8Array): Promise<KeptParts | null> {
@@ -99,11 +108,11 @@ async function choiceFor(memory: TextStore, rootSeed: Uint8Array): Promise<KeptP
 export async function beginReplacing(
   memory: TextStore,
   change: (edit: EditIdentity) => Promise<Identity>,
-  { nowMs, kept }: { readonly nowMs: number; readonly kept: KeptParts },
+  { nowMs, kept }: { readonly nowMs: number; readonly kept: KeptParts | null },
 ): Promise<Identity> {
   const { nextRootSeed } = await change((stored) => stored);
   const root = nextRootSeed ?? freshSeed();
-  await rememberChoice(memory, root, kept);
+  await rememberChoice(memory, root, kept ?? noChoice);
   return change((stored) => nextIdentity(stored, nowMs, root));
 }
 
@@ -127,7 +136,7 @@ export async function publishKeys(
   const { memory } = client.known;
   const rootSeed = nextRootSeed ?? next.rootSeed;
   const choice = await choiceFor(memory, rootSeed);
-  const { services, methods } = choice ?? noChoice;
+  const { services, methods, left = [] } = choice ?? noChoice;
   const newRootPubkey = await ed25519PublicKey(rootSeed);
   const replaced = () =>
     localError("root_replaced", `the root key of ${did} was replaced by another device`);
@@ -140,6 +149,7 @@ export async function publishKeys(
   }
   const edited = async (document: DidDocument) => {
     const added = await keptKeys(client, document, methods);
+    await forgetHosts(client, did, left);
     const service = await ownServices(client, document, services);
     return withNewKeys({ ...document, service }, next, {
       added,
@@ -153,7 +163,10 @@ export async function publishKeys(
   return { ...next, rootSeed, nextRootSeed: null };
 }
 
-/** Keys of methods that stay: those that the user has ticked, while they are what was shown, are this identity's own then. */
+/**
+ * Keys of methods that stay: those that the user has ticked, while they are what was shown. They are this identity's own then,
+ * and the others are not: who puts one there again is a stranger.
+ */
 async function keptKeys(
   client: Client,
   { id, verificationMethod }: DidDocument,
@@ -166,7 +179,7 @@ async function keptKeys(
     .filter((key, i) =>
       ticked.some(({ id, publicKey }) => id === verificationMethod[i]?.id && publicKey === key),
     );
-  for (const key of keys) await rememberAddedKey(client, did, key);
+  await saveAddedKeys(client, did, keys);
   return keys;
 }
 

@@ -46,6 +46,8 @@ export type KeptParts = {
   readonly methods:
     | readonly Pick<RecordReplacement["methods"][number], "id" | "publicKey">[]
     | null;
+  /** Hosts that were not this identity's own and are not ticked: nor are they when an earlier choice counts meanwhile. */
+  readonly left?: readonly string[] | undefined;
 };
 
 /** Shows a user what a restoration would take out, before anything changes; one that throws ends it. */
@@ -93,9 +95,12 @@ export function keptParts(
   shown: RecordReplacement | null,
 ): KeptParts {
   const { services: shownServices = [], methods: shownMethods = [] } = shown ?? {};
-  const ticked = shownServices.filter(({ id, stays }) => !stays && services.includes(id));
+  const others = shownServices.filter(({ stays }) => !stays);
+  const ticked = others.filter(({ id }) => services.includes(id));
+  const unticked = others.filter(({ id }) => !services.includes(id));
   return {
     services: ticked.map(({ id, type, endpoints }) => ({ id, type, endpoints })),
+    left: unticked.flatMap(({ endpoints }) => endpoints.map(hostOf)),
     methods:
       methods === undefined
         ? null

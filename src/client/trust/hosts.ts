@@ -31,5 +31,17 @@ export async function rememberHosts(
   await client.known.memory.save(`hosts/${did}`, renderKept({ hosts }));
 }
 
+/** The user has said that they are not this identity's own. */
+export async function forgetHosts(
+  client: Client,
+  did: Did,
+  left: readonly string[],
+): Promise<void> {
+  const known = await loadOwnHosts(client, did);
+  const hosts = known?.filter((host) => !left.includes(host)) ?? [];
+  if (hosts.length < (known?.length ?? 0))
+    await client.known.memory.save(`hosts/${did}`, renderKept({ hosts }));
+}
+
 /** An endpoint that is not a URL stands for itself. */
 export const hostOf = (url: string): string => URL.parse(url)?.host ?? url;

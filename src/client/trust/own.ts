@@ -246,11 +246,30 @@ export async function loadAddedKeys({ known }: Client, did: Did): Promise<readon
   return (await recall(known.memory, `methods/${did}`, methodKeysShape))?.keys ?? [];
 }
 
+/** Those keys and no others: the last ones, if there are too many. */
+export async function saveAddedKeys(
+  { known }: Client,
+  did: Did,
+  added: readonly string[],
+): Promise<void> {
+  const keys = added.slice(-addedKeysMax);
+  await known.memory.save(`methods/${did}`, keys.length === 0 ? null : renderKept({ keys }));
+}
+
 /** Before a change that this device makes: the method's key is not a stranger's, wherever its secret is. */
 export async function rememberAddedKey(client: Client, did: Did, publicKey: string): Promise<void> {
-  const others = (await loadAddedKeys(client, did)).filter((one) => one !== publicKey);
-  const keys = [...others, publicKey].slice(-addedKeysMax);
-  await client.known.memory.save(`methods/${did}`, renderKept({ keys }));
+  await forgetAddedKey(client, did, publicKey);
+  await saveAddedKeys(client, did, [...(await loadAddedKeys(client, did)), publicKey]);
+}
+
+/** After a change by which this device takes the key out: who puts it there again is a stranger. */
+export async function forgetAddedKey(client: Client, did: Did, publicKey: string): Promise<void> {
+  const keys = await loadAddedKeys(client, did);
+  await saveAddedKeys(
+    client,
+    did,
+    keys.filter((one) => one !== publicKey),
+  );
 }
 
 /** A key of the own record that this device doesn't hold, and that no own device has added: others have added `shared`. */
