@@ -3,12 +3,17 @@
  * that count for nothing.
  */
 import { expect, test } from "bun:test";
+import { type GroupRow, renderBundle } from "../../src/client/groups/bundles.ts";
+import { type GroupState, statementText } from "../../src/client/groups/statements.ts";
 import type { WaypostOptions } from "../../src/client/identity/opening.ts";
+import { ed25519PublicKey, signEd25519 } from "../../src/client/keys/crypto.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { groupType, profileType, receiptType, typingType } from "../../src/client/mail/content.ts";
 import type { WaypostEvent } from "../../src/client/mail/message.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
+import { rowsOf } from "../../src/client/store/keys.ts";
 import { Waypost } from "../../src/client/waypost.ts";
+import { encodeBase64, encodeHex } from "../../src/core/codec/bytes.ts";
 import { clientCode } from "../support/client-code.ts";
 import { lyingDirectory } from "../support/lying-directory.ts";
 import { peopleAtNodes, waiting } from "../support/people.ts";
@@ -362,9 +367,41 @@ test("after a change by a clock that was far ahead the next one says that it wou
   const remove = async () => (await alice.groups.get(group.id))?.change({ remove: [carol.did] });
   expect(await clientCode(remove)).toBe("clock_wrong");
   expect((await alice.groups.get(group.id))?.members).toContain(carol.did);
+  // Who is named could not follow, and nobody would be its admin.
+  const handOver = async () => (await alice.groups.get(group.id))?.change({ admin: bob.did });
+  expect(await clientCode(handOver)).toBe("clock_wrong");
+  expect((await alice.groups.get(group.id))?.next).toBeNull();
   await alice.devices.replaceKeys();
   await remove();
   await until(() => groupAt(bob, group.id), ["Climbing", dids(alice, bob), "joined"]);
+}, 60_000);
+
+test("who has a replaced key of the admin keeps no change from being made, whatever the time of what they say", async () => {
+  const [alice, bob, mallory] = [await open(), await open(), await open()];
+  for (const me of [alice, bob, mallory])
+    for (const other of [alice, bob, mallory])
+      if (me !== other) await me.store.savePerson(other.did, { isKnown: true });
+  const group = await alice.groups.create("Hiking", [bob.did, mallory.did]);
+  const all = dids(alice, bob, mallory);
+  for (const me of [bob, mallory])
+    await until(() => groupAt(me, group.id), ["Hiking", all, "joined"]);
+  const seed = alice.identity.rootSeed.slice();
+  await alice.devices.replaceKeys();
+  const [row] = await alice.groups.own.table.values<GroupRow>(rowsOf.groups);
+  if (row === undefined) throw new Error("no group");
+  const version = Math.floor(Date.now() / 1_000) + 86_400;
+  const statement: GroupState = { ...row.state, name: ["Stolen", version], members: {} };
+  const key = encodeHex(await ed25519PublicKey(seed));
+  const signature = encodeBase64(await signEd25519(statementText(statement), seed));
+  const said = renderBundle({ statements: [{ statement, key, signature }], leavings: [] });
+  await mallory.send(alice.did, said, { mediaType: groupType, group: group.id });
+  await mallory.send(alice.did, "after it");
+  await until(
+    async () => (await alice.store.messages(mallory.did)).map(({ text }) => text),
+    ["after it"],
+  );
+  await (await alice.groups.get(group.id))?.change({ remove: [mallory.did] });
+  await until(() => groupAt(bob, group.id), ["Hiking", dids(alice, bob), "joined"]);
 }, 60_000);
 
 test("a leaving that is taken up while a clock is far ahead keeps no later change from counting", async () => {

@@ -188,6 +188,11 @@ test("a removal that the former admin forgot and a member had heard holds under 
   await shows([alice, carol], id, { name: "Hiking", admin: alice, members });
   await (await groupOf(alice, id)).change({ admin: carol.did });
   await shows([alice, bob, carol], id, { name: "Hiking", admin: carol, members: left });
+  // Who is out by it learns that, without a word of theirs.
+  await until(
+    async () => (await groupOf(dave, id)).standing,
+    (standing) => standing === "out",
+  );
   // The next admin's word is the last.
   await (await groupOf(carol, id)).change({ add: [dave.did] });
   await shows([alice, bob, carol], id, { name: "Hiking", admin: carol, members });

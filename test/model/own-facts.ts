@@ -107,6 +107,8 @@ export const realRules = {
   doneHandOvers,
   isWitnessed,
   withShown,
+  /** By which of a former admin's root keys a removal counts that a member shows the next one. */
+  removesAt: (ago: number): boolean => ago === 0,
 };
 export type Rules = typeof realRules;
 

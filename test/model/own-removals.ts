@@ -29,19 +29,26 @@ export class Removals {
     kept.statements = [];
   }
 
-  /** Of the groups before, as the next admin. */
-  takeUp(all: readonly Signed[]): void {
+  /** Of the groups before, as the next admin: by the key in force, and what it has heard by that itself (`isHeld`). */
+  takeUp(all: readonly Signed[], isHeld = false): void {
     if (!this.#device.isMaker) return;
-    for (const one of all) this.#takeUp(one);
+    for (const one of all) this.#takeUp(one, isHeld);
   }
 
-  #takeUp({ statement, root }: Signed): void {
+  #takeUp({ statement, root }: Signed, isHeld: boolean): void {
     const { kept, identity } = this.#device;
     const { rules, nowMs, leaks } = this.#world;
     const { group: state, former } = kept;
     const handedOver = former.find(({ id }) => id === statement.id);
     if (handedOver === undefined) return;
-    if (!this.#device.proven(statement.maker).roots.includes(root)) return;
+    const { roots, last } = this.#device.proven(statement.maker);
+    if (
+      !roots.includes(root) ||
+      !(isHeld || rules.removesAt(roots.length - 1 - roots.indexOf(root)))
+    )
+      return;
+    if (!isHeld && last.root !== root)
+      leaks.add("who has a replaced key of a former admin takes somebody out");
     kept.group = rules.withRemovals({ state, former }, statement, nowMs);
     if (kept.group === state) return;
     const lastMs = handedOver.atMs + dayMs;

@@ -107,7 +107,7 @@ export class Siblings {
     kept.former = former;
     kept.group = isOwn ? group : emptyGroup(group.maker, group.nonce);
     kept.groupRoot = isOwn ? groupRoot : 0;
-    this.#removals.takeUp(kept.removals);
+    this.#removals.takeUp(kept.removals, true);
     if (isOwn) device.sign();
     else device.hearBundle(bundle, true, device.identity);
   }

@@ -104,6 +104,7 @@ const defects: Readonly<Record<string, Partial<Rules>>> = {
     },
   },
   "a removal that the next admin has not heard is lost": { withRemovals: ({ state }) => state },
+  "a replaced key of a former admin takes people out": { removesAt: () => true },
   "a former admin takes people out for ever": {
     withRemovals: ({ state, former = [] }, { id, members }) =>
       former.some((one) => one.id === id)

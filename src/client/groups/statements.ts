@@ -271,6 +271,12 @@ export function withNearVersions(state: GroupState, nowMs: number): GroupState {
  */
 type SignedBy = "in_force" | "earlier" | "other";
 
+/**
+ * What an earlier key says waits an hour longer: said again by the maker, with a later version, it must not be what others wait
+ * for, nor any change after it.
+ */
+const healedMarginMs = hourMs;
+
 type Hearing = {
   readonly own: Did;
   readonly signedBy: SignedBy;
@@ -284,7 +290,8 @@ export function hear(
   { own, signedBy, nowMs }: Hearing,
 ): GroupState | "wait" {
   if (statement.id !== state.id) return state;
-  if (mustWait(versionsOf(statement), nowMs)) return "wait";
+  const marginMs = signedBy === "earlier" ? healedMarginMs : 0;
+  if (mustWait(versionsOf(statement), nowMs - marginMs)) return "wait";
   if (signedBy === "in_force") return joinStates(state, statement);
   return signedBy === "earlier" && own === state.maker ? heal(state, statement) : state;
 }

@@ -271,16 +271,15 @@ export function hearAll(begun: GroupRow, said: Examined, listener: GroupListener
   return { row, waits: { statements, leavings } };
 }
 
-/** At the next admin, from members: what a former admin has signed. Its key may have been replaced since. */
+/** At the next admin, from members: what a former admin has signed by the key in force. Who has a replaced one takes out no one. */
 function takeUpRemovals(
   row: GroupRow,
   said: Examined["statements"][number] & { readonly from: Did },
   { own, nowMs }: GroupListener,
 ): GroupRow {
   const { one, by, from } = said;
-  const isSigned = by === "in_force" || by === "earlier";
   const isHeard = row.state.maker === own && (from === own || isIn(row.state, from));
-  if (!isSigned || !isHeard) return row;
+  if (by !== "in_force" || !isHeard) return row;
   const state = withRemovals(row, one.statement, nowMs);
   return state === row.state ? row : withState(row, state, own);
 }

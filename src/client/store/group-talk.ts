@@ -176,8 +176,8 @@ export class GroupTalk {
   /** A group of which this identity is the maker, with new versions of what `edit` changes. Throws `not_admin`, `clock_wrong`. */
   async change(id: string, edit: (state: GroupState, nowMs: number) => GroupState): Promise<void> {
     for (let tries = 1; ; tries++) {
+      await this.#mustBegin(await this.#adminRow(id));
       const before = await this.#adminRow(id);
-      await this.#mustBegin(before);
       mustBeAdmin(before, this.#own.nowMs());
       const state = countingState(edit(before.state, this.#own.versionMs()), this.#own);
       const done = await attempt(() => this.#publish(before, state));
@@ -208,16 +208,19 @@ export class GroupTalk {
     throw localError("not_admin", "only the admin of a group changes it");
   }
 
-  /** The row of a group that this identity may change now, for a hand-over. */
+  /** The row of a group that this identity may change now, for a hand-over. Throws `not_admin`, `behind`, `clock_wrong`. */
   async beginHandOver(id: string): Promise<GroupRow> {
+    await this.#mustBegin(await this.#adminRow(id));
     const row = await this.#adminRow(id);
-    await this.#mustBegin(row);
+    countingState(row.state, this.#own);
     return row;
   }
 
   /** Says to the members who is the next admin, once and for good. */
   async sayNext(row: GroupRow, next: Did): Promise<void> {
     const { id, maker, nonce } = row.state;
+    // Who is named would wait for the state, and could not go on with it.
+    countingState(row.state, this.#own);
     const one = await this.signHandOver({ id, maker, nonce, next });
     const handOvers = [one, ...(row.handOvers ?? [])];
     const signed: GroupRow = { ...row, handOvers, handedOver: id };
@@ -332,7 +335,10 @@ export class GroupTalk {
     const done = await attempt(() => this.#publish(after, state));
     if (done instanceof ClientError && done.code === "group_changed") return;
     if (done instanceof ClientError) throw done;
-    await this.sayOut({ ...after, state }, before === null ? [] : putOut(before.state, state));
+    if (before === null) return;
+    // Also who a former admin has taken out.
+    const gone = membersOf(before.state).filter((did) => after.state.members[did]?.[0] === "out");
+    await this.sayOut({ ...after, state }, [...putOut(before.state, state), ...gone]);
   }
 
   /** Once more in a minute, what could not be judged; then with each sweep. */

@@ -16,8 +16,10 @@ import { follow, found } from "../../../../src/client/groups/handing.ts";
 import {
   emptyGroup,
   type GroupState,
+  hear,
   isIn,
   membersOf,
+  nearState,
   outOnly,
   statementText,
   successorOf,
@@ -529,6 +531,35 @@ test("what an earlier key of this identity says counts from members alone, and f
   await table.change(async (batch) => putGroup(table, batch, { ...(await rowNow()), state: out }));
   await strike(mallory, withChange(out, { remove: [other] }, nowMs + 9_000));
   expect(membersOf((await rowNow()).state)).toEqual([own, other].sort());
+});
+
+test("at the next admin a removal that a replaced key of the former one has signed takes out no one", async () => {
+  const table = await open();
+  const before = begun(admin, "n", [admin, own, other]);
+  const { id, nonce } = before;
+  const state = successorOf({ ...before, next: own }) as GroupState;
+  const former = [{ id, maker: admin, nonce, next: own, atMs: nowMs + 5_000 }];
+  await table.change(async (batch) => putGroup(table, batch, { ...newRow(state), former }));
+  const without = withChange(before, { remove: [other] }, nowMs + 1_000);
+  const shown = async (by: Judged) => {
+    await hearing(table, { ...saying(without, by), from: other }, true);
+    return membersOf(((await groupAt(table, id)) as GroupRow).state);
+  };
+  expect(await shown("earlier")).toEqual(membersOf(before));
+  expect(await shown("in_force")).toEqual([admin, own].sort());
+});
+
+test("what an earlier key says of the last hour before a day ahead waits, so that the maker's next word does not", () => {
+  const state = begun(own, "n", [own, admin]);
+  const ahead = (ms: number) => withChange(state, { name: "Stolen" }, nowMs + ms);
+  const heard = (ms: number, signedBy: "earlier" | "in_force") =>
+    hear(state, ahead(ms), { own, signedBy, nowMs });
+  const last = dayMs - 60 * minuteMs;
+  expect(heard(last + minuteMs, "earlier")).toBe("wait");
+  expect(heard(last + minuteMs, "in_force")).toMatchObject({ name: ["Stolen", expect.anything()] });
+  const healed = heard(last - minuteMs, "earlier") as GroupState;
+  const next = withChange(healed, { remove: [admin] }, nowMs);
+  expect([healed.name[0], nearState(next, nowMs)]).toEqual(["Hiking", next]);
 });
 
 test("however many states a member shows at once, they get one answer", async () => {
