@@ -28,6 +28,7 @@ export function firstKept({ identity, name, head, nowMs }: First): Kept {
     handing: null,
     shownWays: {},
     handedOver: null,
+    keysSince: undefined,
     groupRoot: 0,
     statements: [],
     leavings: [],

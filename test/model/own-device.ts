@@ -146,6 +146,7 @@ export class Device {
   countUnder(root: number): void {
     const { kept } = this;
     if (!this.#world.rules.countsWish(kept.groupRoot, root)) kept.handing = null;
+    if (kept.groupRoot !== root) kept.keysSince = Math.floor(this.#world.nowMs / 1_000);
     kept.groupRoot = root;
   }
 
@@ -489,6 +490,7 @@ export class Device {
         own: this.identity,
         signedBy,
         nowMs,
+        keysSince: isOwn ? undefined : kept.keysSince,
       });
       if (heard === "wait") later.statements.push(signed);
       else {

@@ -211,6 +211,8 @@ export type Kept = {
   handedOver: string | null;
   /** Number of the maker's root key under which the state counts; only at its devices. */
   groupRoot: number;
+  /** The version of when this device began with it. */
+  keysSince: number | undefined;
   statements: Signed[];
   leavings: SignedLeaving[];
   /** Of the groups before, what their admins have signed. */

@@ -83,6 +83,8 @@ export type GroupRow = Bundle &
     readonly shown?: Shown;
     /** Of which id this device has signed a hand-over: under new keys it says so again. */
     readonly handedOver?: string;
+    /** At the maker's devices, the version of when this one began with the keys in force. */
+    readonly keysSince?: number;
     /** Of another's group: nothing in its state but what its maker has signed. Missing in rows of earlier versions. */
     readonly isSigned?: true;
   };
@@ -320,8 +322,13 @@ export function withSignedNext(row: GroupRow, state: GroupState): GroupState {
 }
 
 /** What only this device knows of itself. */
-export const handedOverIn = ({ handedOver }: GroupRow): Pick<GroupRow, "handedOver"> =>
-  handedOver === undefined ? {} : { handedOver };
+export const notesIn = ({
+  handedOver,
+  keysSince,
+}: GroupRow): Pick<GroupRow, "handedOver" | "keysSince"> => ({
+  ...(handedOver === undefined ? {} : { handedOver }),
+  ...(keysSince === undefined ? {} : { keysSince }),
+});
 
 /** Of own hand-overs those that the conversation has followed, or will. */
 export const followedIn = (
@@ -341,7 +348,7 @@ export function mergeRows(
   if (further === "held") return { ...held, handOvers };
   if (further === "given") {
     const joined = isIn(given.state, own) ? given.joined : held.joined;
-    const mine = handedOverIn(held);
+    const mine = notesIn(held);
     return { ...given, ...mine, handOvers, joined, waiting: held.waiting, owed: held.owed ?? [] };
   }
   const isMaker = held.state.maker === own && held.root !== given.root;
@@ -356,7 +363,7 @@ export function mergeRows(
     : joinStates(held.state, given.state);
   return {
     v: 2,
-    ...handedOverIn(held),
+    ...notesIn(held),
     state,
     root: isMaker && isLater ? given.root : held.root,
     statements: given.statements.reduce<readonly SignedStatement[]>(

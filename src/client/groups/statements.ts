@@ -281,19 +281,21 @@ type Hearing = {
   readonly own: Did;
   readonly signedBy: SignedBy;
   readonly nowMs: number;
+  /** At the maker, where a member brings it: the version of when this device began with the keys in force. */
+  readonly keysSince?: number | undefined;
 };
 
 /** The state after a statement, or `wait`. The same object when it counts for nothing here. */
 export function hear(
   state: GroupState,
   statement: Statement,
-  { own, signedBy, nowMs }: Hearing,
+  { own, signedBy, nowMs, keysSince }: Hearing,
 ): GroupState | "wait" {
   if (statement.id !== state.id) return state;
   const marginMs = signedBy === "earlier" ? healedMarginMs : 0;
   if (mustWait(versionsOf(statement), nowMs - marginMs)) return "wait";
   if (signedBy === "in_force") return joinStates(state, statement);
-  return signedBy === "earlier" && own === state.maker ? heal(state, statement) : state;
+  return signedBy === "earlier" && own === state.maker ? heal(state, statement, keysSince) : state;
 }
 
 /** For a leaving that the root key in force of who leaves has signed. */
@@ -313,9 +315,14 @@ export const isSameState = (a: GroupState, b: GroupState): boolean =>
 
 /**
  * What an earlier key of the maker has said, heard by a device of the maker: a removal is taken, and anything else is said
- * again as it is here, with a later version. A member of whom nothing is known here is out.
+ * again as it is here, with a later version. A member of whom nothing is known here is out. A removal of a later version than
+ * `until` is none: the key was replaced by then. So whom its thief has taken out stays in once they are asked in again.
  */
-export function heal(state: GroupState, statement: Statement): GroupState {
+export function heal(
+  state: GroupState,
+  statement: Statement,
+  until: number = Number.MAX_SAFE_INTEGER,
+): GroupState {
   const members: Record<string, MemberPart> = { ...state.members };
   const said = membersWithRoom(statement.members, state.members);
   for (const [did, part] of Object.entries(said)) {
@@ -326,7 +333,8 @@ export function heal(state: GroupState, statement: Statement): GroupState {
       if (value === held[0] && version > held[1]) members[did] = part;
       continue;
     }
-    members[did] = value === "out" ? part : [held?.[0] ?? "out", version + 1];
+    const isTaken = value === "out" && version <= until;
+    members[did] = isTaken ? part : [held?.[0] ?? "out", version + 1];
   }
   const [text, version] = statement.name;
   const isNameLater = version >= state.name[1] && text !== state.name[0];

@@ -14,10 +14,10 @@ import { isRecord } from "../base/shapes.ts";
 import {
   addOwed,
   type GroupRow,
-  handedOverIn,
   mergeRows,
   nearRow,
   newRow,
+  notesIn,
   overtaken,
   placeOf,
   upgradeRow,
@@ -56,6 +56,7 @@ import {
   putGroup,
   refile,
   removalsOf,
+  versionAt,
 } from "./group-rows.ts";
 import type { GroupTalk } from "./group-talk.ts";
 import { rowsOf } from "./keys.ts";
@@ -118,7 +119,9 @@ function takeRow(
     const removals = held === null ? [] : removalsOf(held);
     const backed = { ...given, ...signedOf(given, said), state, former, handOvers, removals };
     const near = nearRow(backed, { own, root, nowMs });
-    const merged = held === null ? near : mergeRows(held, near, { own, root });
+    const joint = held === null ? near : mergeRows(held, near, { own, root });
+    const isBegun = held === null || joint.root !== held.root;
+    const merged = isBegun ? { ...joint, keysSince: versionAt(nowMs) } : joint;
     const row = removals.reduce(
       (now, { statement }) => withState(now, withRemovals(now, statement, nowMs), own),
       merged,
@@ -130,7 +133,7 @@ function takeRow(
   const removals = held === null ? [] : removalsOf(held);
   const begun = { ...newRow(emptyGroup(maker, nonce)), former: way, removals };
   const { waiting = [], owed = [], joined = 0 } = held ?? {};
-  const mine = held === null ? {} : handedOverIn(held);
+  const mine = held === null ? {} : notesIn(held);
   const before =
     held !== null && further === "both" ? held : { ...begun, ...mine, waiting, owed, joined };
   const { row, waits } = hearAll(before, said, listener);

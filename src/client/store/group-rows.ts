@@ -6,6 +6,7 @@
 
 import { encodeBase64, utf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
+import { secondMs } from "../../core/codec/time.ts";
 import { localError } from "../base/failure.ts";
 import {
   addWaiting,
@@ -257,9 +258,10 @@ export function hearAll(begun: GroupRow, said: Examined, listener: GroupListener
       continue;
     }
     // Of an earlier key, which a thief may have, only what own devices and members have heard.
-    const isOfGroup = said.from === listener.own || isIn(row.state, said.from);
+    const isOwn = said.from === listener.own;
+    const isOfGroup = isOwn || isIn(row.state, said.from);
     if (by === "earlier" && !isOfGroup) continue;
-    const heard = by === "unknown" ? "wait" : hearOne(row, { one, by }, listener);
+    const heard = by === "unknown" ? "wait" : hearOne(row, { one, by, isOwn }, listener);
     if (heard === "wait") statements.push(one);
     else row = heard;
   }
@@ -284,9 +286,16 @@ function takeUpRemovals(
   return state === row.state ? row : withState(row, state, own);
 }
 
+/** `isOwn`: another own device brings it. */
+type StatementHeard = {
+  readonly one: SignedStatement;
+  readonly by: Exclude<Judged, "unknown">;
+  readonly isOwn: boolean;
+};
+
 function hearOne(
   row: GroupRow,
-  { one, by }: { readonly one: SignedStatement; readonly by: Exclude<Judged, "unknown"> },
+  { one, by, isOwn }: StatementHeard,
   { own, root, nowMs }: GroupListener,
 ): GroupRow | "wait" {
   const { statement, key } = one;
@@ -297,9 +306,11 @@ function hearOne(
     const before = nearState(row.state, nowMs);
     const merged = mergeOwn({ root: 0, state: before }, { root: 1, state: begun });
     const state = withSignedNext(row, merged.state);
-    return { ...withState(row, state, own), root, handing: null };
+    const keysSince = versionAt(nowMs);
+    return { ...withState(row, state, own), root, keysSince, handing: null };
   }
-  const state = hear(row.state, statement, { own, signedBy: by, nowMs });
+  const keysSince = isOwn ? undefined : row.keysSince;
+  const state = hear(row.state, statement, { own, signedBy: by, nowMs, keysSince });
   if (state === "wait") return "wait";
   const heard = withState(row, state, own);
   const isKept = by === "in_force" && !isMaker;
@@ -383,8 +394,11 @@ export function underKeys(row: GroupRow, { root, isFirst, own, nowMs }: UnderKey
   const near = withNearVersions(row.state, nowMs);
   const state = isFirst ? near : withSignedNext(row, withoutNext(near));
   const handOvers = followedIn({ ...row, state }, row.handOvers ?? [], own);
-  return { ...row, state, root, handOvers, handing: null };
+  return { ...row, state, root, keysSince: versionAt(nowMs), handOvers, handing: null };
 }
+
+/** Versions are seconds. */
+export const versionAt = (nowMs: number): number => Math.floor(nowMs / secondMs);
 
 export const inlineJson = (json: unknown): Body => ({
   is: "inline",
