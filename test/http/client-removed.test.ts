@@ -185,6 +185,16 @@ test("a device that another one lists after the user has looked stays in no new 
   expect((await phone.devices.list()).filter(({ isThis }) => !isThis)).toEqual([]);
 }, 60_000);
 
+test("a device that was accepted after the user has looked stays", async () => {
+  const phone = await open(place());
+  await linked(phone);
+  const [other = ""] = await othersOf(phone);
+  const tablet = await linked(phone);
+  await phone.devices.remove(other);
+  await knowsJust(phone, [tablet]);
+  await shareKeys(phone, tablet);
+}, 60_000);
+
 test("what a removed device had chosen at the end of time overrides no later choice on a device that was off", async () => {
   const [where, tabletAt] = [place(), place()];
   const [phone, bob] = [await open(place()), await open()];

@@ -82,8 +82,8 @@ export class Devices {
   #renewed: Promise<void> = Promise.resolve();
   /** What the user saw last, which ids of `replaceKeys` mean. */
   #shown: RecordReplacement | null = null;
-  /** Those that the user has seen last. */
-  #looked: readonly Did[] | null = null;
+  /** Those that the user has seen last, or accepted here since. */
+  #looked: Did[] | null = null;
   #opening: Promise<{ readonly sync: Sync; readonly link: DeviceLink }> | null = null;
 
   /** @internal */
@@ -332,6 +332,7 @@ export class Devices {
     const key = encodeHex(code.key);
     const addedMs = this.#own.nowMs();
     await this.#ring.add({ did: code.did, name, key, addedMs, addedBy: link.did });
+    this.#looked?.push(code.did);
     await queueHistory(this.#table, code.did, this.#signal);
     const peers = await peersOf(this.#table);
     const removed = await this.#table.values<Did>(rowsOf.removedDevices);
