@@ -181,9 +181,29 @@ test("a device that another one lists after the user has looked stays in no new 
   const isListed = (all: readonly { readonly did: string }[]) =>
     all.some(({ did }) => did === helper.did);
   expect(isListed(await until(() => phone.devices.listed(), isListed))).toBe(true);
-  await phone.devices.remove(gone);
+  const refused = await attempt(() => phone.devices.remove(gone));
+  expect(refused instanceof ClientError && refused.code).toBe("devices_changed");
+  await phone.devices.replaceKeys({ keep: [] });
   expect((await phone.devices.list()).filter(({ isThis }) => !isThis)).toEqual([]);
 }, 60_000);
+
+test("a device that another one accepted is looked at before one is removed, and stays under new keys for all", async () => {
+  const phone = await open(place());
+  const laptop = await linked(phone);
+  const lost = await linked(phone);
+  await knowsJust(phone, [laptop, lost]);
+  await knowsJust(laptop, [phone, lost]);
+  const tablet = await linked(laptop);
+  const all = async () => (await phone.devices.listed()).length;
+  expect(await until(all, (is) => is === 4)).toBe(4);
+  const refused = await attempt(async () => phone.devices.remove(await ownDid(lost)));
+  expect(refused instanceof ClientError && refused.code).toBe("devices_changed");
+  await phone.devices.replaceKeys();
+  await knowsJust(phone, [laptop, lost, tablet]);
+  await phone.devices.remove(await ownDid(lost));
+  await knowsJust(tablet, [phone, laptop]);
+  await shareKeys(phone, tablet);
+}, 90_000);
 
 test("a device that was accepted after the user has looked stays", async () => {
   const phone = await open(place());

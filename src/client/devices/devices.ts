@@ -44,7 +44,7 @@ import { lastProven, provenRoot } from "./proven.ts";
 import { keepListed } from "./pushes.ts";
 import { peersOf } from "./replica.ts";
 import { Ring } from "./ring.ts";
-import { notedPeers, shownPeers } from "./staying.ts";
+import { allGone, allSeen, notedPeers, shownPeers } from "./staying.ts";
 import { type DeviceMail, type Speech, Sync } from "./sync.ts";
 
 /** It sends to own devices, and receives from them. */
@@ -329,9 +329,9 @@ export class Devices {
     await this.#ring.begin(link.did, this.#this.name);
     // Known before it has the keys: from its first word on it is answered.
     await addPeers(this.#table, [{ did: code.did, name }], this.#own.nowMs());
-    const key = encodeHex(code.key);
-    const addedMs = this.#own.nowMs();
-    await this.#ring.add({ did: code.did, name, key, addedMs, addedBy: link.did });
+    const added = { addedMs: this.#own.nowMs(), addedBy: link.did };
+    const device = { did: code.did, name, key: encodeHex(code.key), ...added };
+    await this.#ring.add(device);
     this.#looked?.push(code.did);
     await queueHistory(this.#table, code.did, this.#signal);
     const peers = await peersOf(this.#table);
@@ -377,19 +377,19 @@ export class Devices {
 
   /**
    * Makes new keys, gives them to the other devices, and publishes them: from then on the removed device can't read, sign
-   * or publish. What it has it keeps. Called again, it goes on where it was interrupted.
+   * or publish. Called again, it goes on where it was interrupted. Throws `devices_changed` when one came since `list`.
    */
   async remove(did: string): Promise<void> {
-    const shown = () => shownPeers(this.#table, this.#looked);
-    await this.#own.identity.inOrder(async () => this.#remove([did as Did], await shown()));
+    const seen = () => allSeen(this.#table, this.#looked);
+    await this.#own.identity.inOrder(async () => this.#remove([did as Did], await seen()));
     await this.#renewed;
   }
 
   /**
-   * New keys of this identity. Devices that `keep` does not name are removed; all stay without it. Of the services in the
-   * document those stay that this device has named or begun with, and those whose ids `services` has; of methods that it
-   * doesn't hold those whose ids `methods` has, or without it those that it has added. Ids mean what the last `replacement`
-   * has shown under them, or else what is there now.
+   * New keys of this identity. Devices that `keep` does not name, or that the user has not seen, are removed; all stay without
+   * it. Of the services in the document those stay that this device has named or begun with, and those whose ids `services`
+   * has; of methods that it doesn't hold those whose ids `methods` has, or without it those that it has added. Ids mean what
+   * the last `replacement` has shown under them, or else what is there now.
    */
   async replaceKeys({ keep, ...ids }: Replacing = {}): Promise<void> {
     const { keptParts } = await import("../identity/replacement.ts");
@@ -397,11 +397,10 @@ export class Devices {
     if (isTicked && this.#shown === null) await this.replacement();
     const kept = keptParts(ids, this.#shown);
     await this.#own.identity.inOrder(async () => {
-      const shown = await shownPeers(this.#table, this.#looked);
-      const stays = keep === undefined ? shown : shown.filter((did) => keep.includes(did));
-      const peers = (await peersOf(this.#table)).map(({ did }) => did);
-      const gone = keep === undefined ? [] : peers.filter((did) => !keep.includes(did));
-      await this.#remove(gone, stays, kept);
+      // Where no one goes, who came since is no worse than who stays.
+      const shown = await shownPeers(this.#table, keep === undefined ? null : this.#looked);
+      const stays = shown.filter((did) => keep?.includes(did) !== false);
+      await this.#remove([], stays, kept);
       this.#shown = null;
     });
     await this.#renewed;
@@ -417,14 +416,14 @@ export class Devices {
   }
 
   async #remove(
-    gone: readonly Did[],
+    removed: readonly Did[],
     staying: readonly Did[],
     kept: KeptParts | null = null,
   ): Promise<void> {
-    const stays = staying.filter((did) => !gone.includes(did));
     await this.#mustLead();
-    const hasDevices = (await peersOf(this.#table)).length > 0;
-    const { sync } = hasDevices || gone.length > 0 ? await this.#open() : { sync: null };
+    const stays = staying.filter((did) => !removed.includes(did));
+    const gone = await allGone(this.#table, removed, stays);
+    const { sync } = gone.length + stays.length > 0 ? await this.#open() : { sync: null };
     await markLeaving(this.#table, gone, { kept, stays });
     await sync?.refresh();
     const next = await this.#newKeys(kept, stays);

@@ -69,6 +69,7 @@ export const englishFailures = {
   no_identity: "There are no keys on this device.",
   no_root_key: "This device does not have the main key. Use the one that has it.",
   no_device: "This device is not in the list any more.",
+  devices_changed: "Another device was added in the meantime: look at the list again.",
   too_many_devices: "There are too many devices. Remove one first.",
   guardian_unknown: "A guardian must be somebody you know.",
   share_unreadable: "This is not a part of a backup.",

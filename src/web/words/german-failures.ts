@@ -76,6 +76,7 @@ export const germanFailures: Record<keyof typeof englishFailures, string> = {
   no_identity: "Auf diesem Gerät gibt es keine Schlüssel.",
   no_root_key: "Dieses Gerät hat den Hauptschlüssel nicht. Nimm das, das ihn hat.",
   no_device: "Dieses Gerät steht nicht mehr in der Liste.",
+  devices_changed: "Inzwischen kam ein weiteres Gerät dazu: Sieh die Liste noch einmal an.",
   too_many_devices: "Es sind zu viele Geräte. Entferne zuerst eines.",
   guardian_unknown: "Nur wen du kennst, kann deine Schlüssel hüten.",
   share_unreadable: "Das ist kein Teil einer Sicherung.",
