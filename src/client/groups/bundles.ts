@@ -79,6 +79,8 @@ export type GroupRow = Bundle &
     readonly was: Readonly<Record<string, number>>;
     /** What other own devices have, of which this one can't judge everything so far. */
     readonly owed?: readonly OwedRow[];
+    /** The maker's root key, in hex, when they last wrote to the group of this id: they had not handed it over before. */
+    readonly spoke?: { readonly id: string; readonly key: string };
     /** Hand-overs by replaced keys that members have shown, until one of them counts. */
     readonly shown?: Shown;
     /** Of which id this device has signed a hand-over: under new keys it says so again. */
@@ -325,9 +327,11 @@ export function withSignedNext(row: GroupRow, state: GroupState): GroupState {
 export const notesIn = ({
   handedOver,
   keysSince,
-}: GroupRow): Pick<GroupRow, "handedOver" | "keysSince"> => ({
+  spoke,
+}: GroupRow): Pick<GroupRow, "handedOver" | "keysSince" | "spoke"> => ({
   ...(handedOver === undefined ? {} : { handedOver }),
   ...(keysSince === undefined ? {} : { keysSince }),
+  ...(spoke === undefined ? {} : { spoke }),
 });
 
 /** Of own hand-overs those that the conversation has followed, or will. */

@@ -28,15 +28,25 @@ export function withShown(shown: Shown, from: Did, all: readonly HandOver[]): Sh
 type Seen = { readonly state: GroupState; readonly shown: Shown; readonly own: Did };
 
 /**
- * Whether enough people show that they have followed it: two, or the only one there is. They are in by the state that is known
- * here, and neither this identity nor one of the two whom it is about.
+ * Whether enough people show that they have followed it: two, or the only one there is; to the maker all. They are in by the
+ * state that is known here, and neither this identity nor one of the two whom it is about.
  */
 export function isWitnessed(one: HandOver, { state, shown, own }: Seen): boolean {
   const about: readonly string[] = [own, one.maker, one.next];
   const others = membersOf(state).filter((did) => !about.includes(did));
   const id = successorIdOf(one);
   const witnesses = others.filter((did) => shown[did]?.includes(id));
-  return witnesses.length > 0 && witnesses.length >= Math.min(witnessesMax, others.length);
+  const needed = own === one.maker ? others.length : Math.min(witnessesMax, others.length);
+  return witnesses.length > 0 && witnesses.length >= needed;
+}
+
+/** Whether its maker has written to the group under a later key: they had not handed it over. `roots`: all of theirs, in order. */
+export function isOverruled(
+  { id, key }: HandOver & { readonly key: string },
+  spoke: { readonly id: string; readonly key: string } | undefined,
+  roots: readonly string[],
+): boolean {
+  return spoke?.id === id && roots.indexOf(spoke.key) > roots.indexOf(key);
 }
 
 /**

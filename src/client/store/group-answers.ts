@@ -3,11 +3,12 @@
  * here, or that has gone on without it.
  * Source: docs/protocol.md "Groups".
  */
+import { encodeHex } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { minuteMs, secondMs } from "../../core/codec/time.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { attempt, pause } from "../base/failure.ts";
-import { type GroupRow, renderBundle, standingOf, upgradeRow } from "../groups/bundles.ts";
+import { type GroupRow, placeOf, renderBundle, standingOf, upgradeRow } from "../groups/bundles.ts";
 import { removalsFor } from "../groups/removals.ts";
 import {
   answerAgainMs,
@@ -20,7 +21,7 @@ import {
   stateDigest,
 } from "../groups/statements.ts";
 import { changing, groupAt, isEmpty } from "./group-rows.ts";
-import { rowsOf } from "./keys.ts";
+import { keyOfGroup, rowsOf } from "./keys.ts";
 import type { OwnStore } from "./own-store.ts";
 import type { Sending } from "./sending.ts";
 
@@ -66,6 +67,19 @@ export class GroupAnswers {
     this.#sending = sending;
   }
 
+  /** Under which key the maker has written to the group: what an earlier one has signed led nowhere before. */
+  async #noteMaker(id: string, maker: Did): Promise<void> {
+    const { table, identity } = this.#own;
+    const root = identity.client.trust.provenOf(maker)?.state.rootKeys.at(-1);
+    if (root === undefined || maker === this.#own.did) return;
+    const spoke = { id, key: encodeHex(root) };
+    await table.change(async (batch) => {
+      const row = await groupAt(table, id, batch);
+      const isNew = row?.state.id === id && row.spoke?.key !== spoke.key;
+      if (row !== null && isNew) batch.put(keyOfGroup(table, placeOf(row)), { ...row, spoke });
+    });
+  }
+
   /** Answers a member who shows another state: once an hour for each state that either has. */
   async answer({ group, from, digest }: Said): Promise<void> {
     const { did: own, table, signal } = this.#own;
@@ -74,6 +88,7 @@ export class GroupAnswers {
       if (digest !== null) void attempt(() => this.#askWhole(group, from));
       return this.#askAfter(group, from);
     }
+    if (from === row.state.maker && digest !== null) await this.#noteMaker(group, from);
     // Who only asks this identity in learns nothing of it.
     if (row.joined === 0 || standingOf(row, own) === "asked") return;
     const answer =

@@ -20,7 +20,7 @@ import {
 import { namesOf } from "../groups/handing.ts";
 import { leavingsAbout } from "../groups/relevant.ts";
 import { handOverText, leavingText, statementText } from "../groups/statements.ts";
-import { successorIdOf } from "../groups/witnesses.ts";
+import { isOverruled, successorIdOf } from "../groups/witnesses.ts";
 import { verifySignature } from "../keys/crypto.ts";
 import { rootKeyOf } from "../trust/client.ts";
 import { type Examined, type Judged, rowNamed } from "./group-rows.ts";
@@ -77,9 +77,14 @@ export class GroupJudging {
     const handOvers = isOwn
       ? await this.#handOvers(next, { from, look })
       : await this.#handOversOnWay(next, row === null ? [id] : namesOf(row), { from, look });
+    const counting = handOvers.map((said) => {
+      const roots = look.get(said.one.maker);
+      const isVoid = Array.isArray(roots) && isOverruled(said.one, row?.spoke, roots);
+      return isVoid ? { ...said, by: "other" as const } : said;
+    });
     const isNextOld =
       row !== null && namesOf(row).includes(id) && (await this.#isNextOld(row, look));
-    return { from, statements, leavings, handOvers, isNextOld, sinceMs };
+    return { from, statements, leavings, handOvers: counting, isNextOld, sinceMs };
   }
 
   // ------------------------------------------------------------------------------------------------------- parts

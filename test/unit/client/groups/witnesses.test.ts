@@ -8,6 +8,7 @@ import {
 } from "../../../../src/client/groups/statements.ts";
 import {
   doneHandOvers,
+  isOverruled,
   isWitnessed,
   type Shown,
   successorIdOf,
@@ -60,4 +61,20 @@ test("of a way of several hand-overs each counts whose next admin has handed ove
     doneHandOvers(all, new Set(founded), isBelieved).length;
   expect([done([]), done([successorIdOf(one)]), done([successorIdOf(next)])]).toEqual([0, 1, 2]);
   expect(done([successorIdOf(next)], ({ next: to }) => to === carol)).toBe(0);
+});
+
+test("to the maker all others must show it, and to no one does it count once the maker has written under a later key", () => {
+  const shown = [bob, dave].reduce<Shown>((all, from) => withShown(all, from, [one]), {});
+  const five = groupOf(alice, carol, bob, dave, eve);
+  expect(isWitnessed(one, { state: five, shown, own: eve })).toBe(true);
+  expect(isWitnessed(one, { state: five, shown, own: alice })).toBe(false);
+  const all = withShown(shown, eve, [one]);
+  expect(isWitnessed(one, { state: five, shown: all, own: alice })).toBe(true);
+  const [first, second] = ["11", "22"] as const;
+  const roots = [first, second];
+  const signed = { ...one, key: first };
+  expect(isOverruled(signed, { id, key: second }, roots)).toBe(true);
+  expect(isOverruled(signed, { id, key: first }, roots)).toBe(false);
+  expect(isOverruled(signed, { id: successorIdOf(one), key: second }, roots)).toBe(false);
+  expect(isOverruled(signed, undefined, roots)).toBe(false);
 });
