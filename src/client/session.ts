@@ -9,6 +9,7 @@ import { deferred } from "../core/std/deferred.ts";
 import { attempt, backoffMs, ClientError, localError, pause, Wakeup } from "./base/failure.ts";
 import { type DeviceLink, Devices } from "./devices/devices.ts";
 import { historyMissing } from "./devices/facts.ts";
+import { renewPush } from "./devices/pushes.ts";
 import type { Content } from "./mail/content.ts";
 import type { Message } from "./mail/message.ts";
 import type { OwnIdentity } from "./mail/own-identity.ts";
@@ -55,6 +56,8 @@ type SessionOptions = {
   readonly onOpened: () => void;
   /** Keys were replaced, here or by another device. */
   readonly onNewKeys: () => Promise<void>;
+  /** Subscribes this device once more, where the program has asked for pushes. */
+  readonly pushAgain: () => Promise<void>;
 };
 
 /** A program that looks once doesn't wait longer for other devices. */
@@ -104,6 +107,7 @@ export class StoreSession {
     own.onNewKeys = () => {
       this.reconnect();
       void attempt(() => this.#takeOver());
+      void renewPush(own.identity, this.devices, options.pushAgain).catch(() => undefined);
       return options.onNewKeys();
     };
     this.#talk = new GroupTalk(own, this.#sending);

@@ -433,18 +433,19 @@ export class Waypost {
       return link.#asLink();
     };
     const isByHand = acknowledge === "by-hand";
+    const pushAgain = async () => this.#pushAgain?.();
     const onOpened = () =>
       void this.#upkeep.orFailed("devices", async () => {
         await this.#upkeep.rotateIfDue();
         await this.#upkeep.keepBundles();
-        await this.#pushAgain?.();
+        await pushAgain();
       });
     // Commands begin none: who is accepted unasked, and is never written to, would get none.
     const givesPasses = !isByHand && this.#options.acceptRequests === undefined;
     const shared = { receipts, acceptRequests, givesPasses, device, pollMs };
     // Bundles are signed by a method, and none counts that the former one has signed.
     const onNewKeys = () => this.#upkeep.keepBundles();
-    const options = { driver, isByHand, ...shared, openLink, onOpened, onNewKeys };
+    const options = { driver, isByHand, ...shared, openLink, onOpened, onNewKeys, pushAgain };
     return import("./session.ts").then(({ StoreSession }) =>
       StoreSession.open(this.#identity, options),
     );

@@ -1,6 +1,7 @@
 /** Several devices of one identity and their pushes: none silences another one, and a removed one is woken no more. */
 import { afterAll, expect, test } from "bun:test";
 import { fileKeys } from "../../src/cli/files/files.ts";
+import { attempt } from "../../src/client/base/failure.ts";
 import { restoreFromGuardians } from "../../src/client/identity/guardians.ts";
 import { subscribeDevice } from "../../src/client/identity/push.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
@@ -117,6 +118,51 @@ test("no subscription of a removed device, or of who had its keys, stays, and th
   await alice.send(phone.did, "hello");
   await until(() => [first, second].every((device) => device.woken().length > 0));
   expect([third.woken(), fourth.woken()]).toEqual([[], []]);
+}, 60_000);
+
+test("what a removed device has subscribed under the id of another one ends there, and where that has its own it gives way", async () => {
+  const [alice, phone] = await Promise.all([
+    keep(Waypost.open(place())),
+    keep(Waypost.open(place())),
+  ]);
+  const [tabletAt, lost] = [place(), await linked(phone)];
+  const linking = await Waypost.link(tabletAt);
+  await phone.devices.acceptLink(linking.code, "tablet");
+  const tablet = await keep(linking.opened);
+  await until(async () => (await lost.devices.list()).length === 3);
+  const thief = deviceOf("eighth");
+  const stolen = async (victim: Waypost) => {
+    const did = (await victim.devices.list()).find(({ isThis }) => isThis)?.did ?? "";
+    const { client, identity } = lost;
+    const own = await lost.devices.ownIdentity();
+    if (own === null) throw new Error("the lost device has no DID");
+    const device = { ...own, did: did as typeof own.did };
+    const subscribed = subscribeDevice({ client, identity, device }, thief.subscription, {
+      data: "stolen",
+    });
+    // At the identity's Cache it is there, and the victim's own mailbox refuses it.
+    expect(await attempt(() => subscribed)).toMatchObject({ code: "no_cache" });
+  };
+  const gone = (await lost.devices.list()).find(({ isThis }) => isThis)?.did ?? "";
+  for (const victim of [phone, tablet]) await stolen(victim);
+  await phone.devices.remove(gone);
+  await until(async () => (await tablet.devices.list()).length === 2);
+  await lost.close();
+  const own = deviceOf("ninth");
+  await phone.push(own.subscription, { data: "wake" });
+  await phone.close();
+  // The tablet ends what it has not asked for when it hears of the new keys.
+  await until(async () => {
+    const [before, woken] = [thief.woken().length, own.woken().length];
+    await alice.send(phone.did, "hello");
+    await until(() => own.woken().length > woken);
+    return thief.woken().length === before;
+  });
+  const [heard, ringing] = [thief.woken().length, own.woken().length];
+  await tablet.close();
+  await alice.send(phone.did, "asleep");
+  await until(() => own.woken().length > ringing);
+  expect(thief.woken().length).toBe(heard);
 }, 60_000);
 
 test("new keys by command, or by guardians, end the subscriptions of who had the ones before", async () => {

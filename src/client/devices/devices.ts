@@ -442,7 +442,7 @@ export class Devices {
   }
 
   async #keepPushes(how: "all" | "rest"): Promise<void> {
-    return keepListed(this.#own.identity, { how, devices: () => this.#ring.devices() });
+    return keepListed(this.#own.identity, { how, devices: () => this.listed() });
   }
 
   /** The next message is signed with the keys of then. */

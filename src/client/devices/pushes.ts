@@ -9,17 +9,30 @@ import type { OwnIdentity } from "../mail/own-identity.ts";
 type Listing = {
   /** `rest`: where an earlier call could not end the others. */
   readonly how: "all" | "rest";
-  readonly devices: () => Promise<readonly { readonly did: Did }[]>;
+  readonly devices: () => Promise<readonly { readonly did: Did; readonly isThis: boolean }[]>;
 };
 
-/** No Cache wakes a device that isn't listed. */
+/** No Cache wakes a device that isn't listed. What this device has subscribed it knows itself. */
 export async function keepListed(
   { client, secrets: identity }: OwnIdentity,
   { how, devices }: Listing,
 ): Promise<void> {
   const isDue = how === "all" || (await client.known.memory.load(keepingKey)) !== null;
   if (!isDue) return;
-  const listed = (await devices()).map(({ did }) => did);
+  const others = (await devices()).filter(({ isThis }) => !isThis).map(({ did }) => did);
   const { keepPushes, finishKeeping } = await import("../identity/push.ts");
-  await (how === "all" ? keepPushes : finishKeeping)({ client, identity }, listed);
+  await (how === "all" ? keepPushes : finishKeeping)({ client, identity }, others);
+}
+
+/** After new keys: what a removed device has subscribed under the id of this one gives way, or ends where there is nothing. */
+export async function renewPush(
+  { client, secrets: identity }: OwnIdentity,
+  devices: { readonly ownIdentity: () => Promise<{ readonly did: Did } | null> },
+  pushAgain: () => Promise<void>,
+): Promise<void> {
+  await pushAgain();
+  const device = await devices.ownIdentity();
+  if (device === null) return;
+  const { endUnasked } = await import("../identity/push.ts");
+  await endUnasked({ client, identity }, device.did);
 }

@@ -116,19 +116,25 @@ async function unsubscribe({ client, identity }: Pushing, id: string): Promise<v
 }
 
 /**
- * After keys were replaced: no Cache pushes for a subscription of this identity that none of these devices has made. A Cache
- * that could not be reached is asked when the identity is opened again.
+ * After keys were replaced: no Cache pushes for a subscription of this identity that has neither the id of one of the other
+ * devices nor that of this one's own. A Cache that could not be reached is asked when the identity is opened again.
  */
-export async function keepPushes(own: Pushing, devices: readonly Did[]): Promise<void> {
+export async function keepPushes(own: Pushing, others: readonly Did[]): Promise<void> {
   await own.client.known.memory.save(keepingKey, "due");
-  await finishKeeping(own, devices);
+  await finishKeeping(own, others);
+}
+
+/** Where this device has subscribed nothing, another one has done so under its id. */
+export async function endUnasked(own: Pushing, device: Did): Promise<void> {
+  if ((await own.client.known.memory.load(ownPushKey)) === null)
+    await unsubscribe(own, pushIdOf(device));
 }
 
 /** What `keepPushes` could not do, as long as that is remembered. */
-export async function finishKeeping(own: Pushing, devices: readonly Did[]): Promise<void> {
+export async function finishKeeping(own: Pushing, others: readonly Did[]): Promise<void> {
   const { memory } = own.client.known;
   const mine = await memory.load(ownPushKey);
-  const ids = [...devices.map(pushIdOf), ...(mine === null ? [] : [mine])];
+  const ids = [...others.map(pushIdOf), ...(mine === null ? [] : [mine])];
   const body = jsonBody({ ids: [...new Set(ids)] });
   for (const { reader } of await cachesOf(own.client, own.identity)) {
     const headers = await proofHeaders(reader, "push", `,${encodeHex(sha256(body))}`);
