@@ -45,10 +45,15 @@ function parseIso(text: string): number | null {
   return day <= "28" || Number(day) <= daysOfMonth(text) ? Date.parse(text) : null;
 }
 
+/** From January on. */
+const monthDays = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+
 /** Of a text that begins with a year and a month. */
 function daysOfMonth(text: string): number {
-  const [year, month] = [Number(text.slice(0, 4)), Number(text.slice(5, 7))];
-  return new Date(Date.UTC(year, month, 0)).getUTCDate();
+  const year = Number(text.slice(0, 4));
+  const month = Number(text.slice(5, 7));
+  const isLeap = year % 4 === 0 && (year % 100 !== 0 || year % 400 === 0);
+  return month === 2 && isLeap ? 29 : monthDays[month - 1]!;
 }
 
 /** ISO-8601 UTC with milliseconds and `Z`. */
