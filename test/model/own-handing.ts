@@ -158,10 +158,24 @@ export class Handing {
     const asked = { state: kept.group, shown: kept.shownWays, own };
     const isHeard = ({ id, next }: SignedHandOver) =>
       kept.handOvers.some((one) => one.id === id && one.next === next);
-    return rules.doneHandOvers(earlier, founded, (one) => {
-      const isTold = one.next === own && from === own;
-      return isTold || (one.maker !== own && isHeard(one)) || rules.isWitnessed(one, asked);
-    });
+    return rules.doneHandOvers(
+      earlier.filter((one) => !this.#isOver(one)),
+      founded,
+      (one) => {
+        const isTold = one.next === own && from === own;
+        return isTold || (one.maker !== own && isHeard(one)) || rules.isWitnessed(one, asked);
+      },
+    );
+  }
+
+  /** Its maker has said something of the group by a later key; of an own group, this device has gone on under a later one. */
+  #isOver({ id, maker, root }: SignedHandOver): boolean {
+    const { kept, identity } = this.#device;
+    if (maker === identity && kept.groupRoot === kept.ring.head.number) return true;
+    const roots = this.known(maker);
+    return [...kept.statements, ...kept.removals].some(
+      (one) => one.statement.id === id && roots.indexOf(one.root) > roots.indexOf(root),
+    );
   }
 
   /** Of a bundle, the hand-overs that count here. */

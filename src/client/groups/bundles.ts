@@ -83,6 +83,8 @@ export type GroupRow = Bundle &
     readonly spoke?: { readonly id: string; readonly key: string };
     /** Hand-overs by replaced keys that members have shown, until one of them counts. */
     readonly shown?: Shown;
+    /** When its identity was restored from a backup: a hand-over of an own group may be missing since. */
+    readonly restoredMs?: number;
     /** Of which id this device has signed a hand-over: under new keys it says so again. */
     readonly handedOver?: string;
     /** At the maker's devices, the version of when this one began with the keys in force. */
@@ -380,6 +382,7 @@ export function mergeRows(
     waiting: held.waiting,
     owed: held.owed ?? [],
     ...(held.shown === undefined ? {} : { shown: held.shown }),
+    ...(held.restoredMs === undefined ? {} : { restoredMs: held.restoredMs }),
     was: { ...held.was, ...given.was },
     handOvers: isMaker ? followedIn({ ...held, state }, handOvers, own) : handOvers,
     former: held.former ?? [],

@@ -198,6 +198,7 @@ export async function restore(
   const kept = isRenewed ? await chosenFor(client, identity, options) : null;
   const table = store === undefined ? null : await Table.open(store, storeKey);
   if (table !== null) await forgetDevices(table, isCopy);
+  if (table !== null && areOthersLost) await markRestored(table);
   if (table !== null && !isHistoryOnly) await recallEvidence(table, memory);
   await keys.save(deviceName(name), null);
   await memory.save(historyKey, isHistoryOnly ? renderKept({ did, storeKey }) : null);
@@ -239,6 +240,15 @@ async function clientAt(directoryUrl: string, memory: TextStore): Promise<Client
 async function isInForce(client: Client, identity: Identity): Promise<boolean> {
   const seed = await heldSeed({ ...identity, methods: [] }, await rootKeyOf(client, identity.did));
   return seed !== null;
+}
+
+/** Groups may have been handed over since. */
+async function markRestored(table: Table): Promise<void> {
+  const rows = await table.scan<object>({ prefix: rowsOf.groups });
+  await table.change(async (batch) => {
+    const restoredMs = Date.now();
+    for (const [key, row] of rows) batch.put(key, { ...row, restoredMs });
+  });
 }
 
 /** Devices of the backup stay known to a copy, which informs them that it is there. */

@@ -93,7 +93,7 @@ function takeRow(
   // What only an earlier own key has signed may be of a removed device: who has made the keys in force signs it once more.
   const isOurs = given.state.maker === own && given.root === root;
   const founded = isOurs ? [given.state.id] : [];
-  const counting = countingHandOvers(held, said, { own, founded });
+  const counting = countingHandOvers(held, said, listener, founded);
   const handOvers = [...counting, ...(held?.handOvers ?? [])];
   const further = held === null ? "given" : furtherOf(held, given);
   if (held !== null && further === "held") {

@@ -6,7 +6,7 @@
 
 import { encodeBase64, utf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
-import { secondMs } from "../../core/codec/time.ts";
+import { dayMs, secondMs } from "../../core/codec/time.ts";
 import { localError } from "../base/failure.ts";
 import {
   addWaiting,
@@ -53,6 +53,8 @@ import type { OwnStore } from "./own-store.ts";
 import { type MessageRow, moveMessage } from "./rows.ts";
 import type { Batch, Table } from "./table.ts";
 
+/** So long after a restoration a hand-over may be missing: as long as messages are on their way. */
+const restoredForMs = 30 * dayMs;
 /** Of all, and of those whom strangers put this identity into: further ones are ignored. */
 const [groupsMax, askedMax] = [1_000, 50];
 
@@ -205,6 +207,12 @@ function heardShown(row: GroupRow, { from, handOvers }: Examined, own: Did): Gro
   return after === shown ? row : { ...row, shown: after };
 }
 
+/** Of an own group: whether this device has gone on under the keys in force, with all that it knew. */
+const isUpToDate = (
+  { root: under, restoredMs = 0 }: GroupRow,
+  { root, nowMs }: Pick<GroupListener, "root" | "nowMs">,
+): boolean => under === root && nowMs - restoredMs > restoredForMs;
+
 /**
  * The hand-overs that count: by keys in force, and by earlier ones where they have done their work. Of that another own device
  * is believed where nothing is known of the group, or where it leads to this identity; members where enough of them say so.
@@ -213,12 +221,14 @@ function heardShown(row: GroupRow, { from, handOvers }: Examined, own: Did): Gro
 export function countingHandOvers(
   row: GroupRow | null,
   said: Examined,
-  { own, founded = [] }: { readonly own: Did; readonly founded?: readonly string[] },
+  listener: Pick<GroupListener, "own" | "root" | "nowMs">,
+  alsoFounded: readonly string[] = [],
 ): SignedHandOver[] {
+  const { own } = listener;
   const by = (wanted: Judged) =>
     said.handOvers.filter((all) => all.by === wanted).map(({ one }) => one);
   const inForce = by("in_force");
-  const ids = new Set([...foundedIn(said), ...inForce.map(({ id }) => id), ...founded]);
+  const ids = new Set([...foundedIn(said), ...inForce.map(({ id }) => id), ...alsoFounded]);
   const { handOvers: held = [], shown = {} } = row ?? {};
   const isHeard = ({ id, next }: SignedHandOver) =>
     held.some((one) => one.id === id && one.next === next);
@@ -226,16 +236,18 @@ export function countingHandOvers(
     const isNew = row === null || isEmpty(row);
     if (said.from === own && one.maker !== own && (isNew || one.next === own)) return true;
     if (one.maker !== own && isHeard(one)) return true;
-    return row !== null && isWitnessed(one, { state: row.state, shown, own });
+    if (row === null || (one.maker === own && isUpToDate(row, listener))) return false;
+    return isWitnessed(one, { state: row.state, shown, own });
   };
   return [...inForce, ...doneHandOvers(by("earlier"), ids, isBelieved)];
 }
 
 /** As far as hand-overs lead that count, when nothing of this group waits that was said before them. */
-export function followed(begun: GroupRow, said: Examined, { own, nowMs }: GroupListener): GroupRow {
+export function followed(begun: GroupRow, said: Examined, listener: GroupListener): GroupRow {
+  const { own, nowMs } = listener;
   const row = heardShown(begun, said, own);
   const known = said.isNextOld ? { ...row, state: withoutNext(row.state) } : row;
-  const counting = countingHandOvers(row, said, { own });
+  const counting = countingHandOvers(row, said, listener);
   const gone = follow(known, counting, { founded: foundedIn(said), nowMs });
   const held = said.isNextOld
     ? (row.handOvers ?? []).filter((one) => one.id !== row.state.id)
@@ -244,7 +256,7 @@ export function followed(begun: GroupRow, said: Examined, { own, nowMs }: GroupL
   const isOther = gone.state.id !== row.state.id;
   // What its former admin has signed says nothing of it.
   if (!isOther) return { ...gone, handOvers };
-  const { shown: _, ...next } = gone;
+  const { shown: _, restoredMs: _before, ...next } = gone;
   return { ...next, handOvers, statements: [], root: "", removals: removalsOf(row) };
 }
 

@@ -158,8 +158,17 @@ export class GroupTalk {
     for (const raw of await table.values<GroupRow>(rowsOf.groups)) {
       const row = upgradeRow(raw);
       const isDue = row.state.maker === did && row.root !== root && (isFirst || row.root === "");
-      if (isDue) await this.#putRoot(row.state.id, { root, isFirst });
+      if (!isDue) continue;
+      await this.#putRoot(row.state.id, { root, isFirst });
+      // Before anybody else says something of it by the key that was replaced.
+      if (isFirst) void attempt(() => this.#sayAgain(row.state.id));
     }
+  }
+
+  async #sayAgain(id: string): Promise<void> {
+    const row = await groupAt(this.#own.table, id);
+    if (row !== null && row.state.maker === this.#own.did)
+      await this.say(row, membersOf(row.state));
   }
 
   #putRoot(id: string, keys: Omit<UnderKeys, "own" | "nowMs">): Promise<void> {
