@@ -85,6 +85,26 @@ const byTests: readonly ByTest[] = [
     "a member who was removed takes nobody in, and what only the maker may sign counts from nobody else",
   ],
   [
+    "M3a a head of an empty log proves an entry",
+    "vectors/log.test.ts",
+    "an empty tree includes nothing, whatever a proof of it has",
+  ],
+  [
+    "M3b one witness counts twice in a policy",
+    "http/lying-log.test.ts",
+    "is demanded only with a policy, which must name witnesses",
+  ],
+  [
+    "M5 a random DID begins like a self-certifying one",
+    "http/closed-house.test.ts",
+    "no name but a self-certifying one begins like it",
+  ],
+  [
+    "M5 two people without names look the same",
+    "unit/web/text.test.ts",
+    "people without a name are told apart by eighteen characters",
+  ],
+  [
     "M3 what the log contradicts is sealed to without a word",
     "http/lying-log.test.ts",
     "whoever names witnesses sends to nobody whom they have not seen, unless a message says otherwise",
@@ -118,6 +138,21 @@ const byTests: readonly ByTest[] = [
     "an answer quotes other words of the same id",
     "http/client-names.test.ts",
     "an answer quotes what it answers, whoever has called other words by the same id",
+  ],
+  [
+    "a device that the user has not seen gets the new keys",
+    "http/client-removed.test.ts",
+    "a device that another one lists after the user has looked stays in no new keys",
+  ],
+  [
+    "a removed device leaves the document in a form that can't be replaced",
+    "http/own-forms.test.ts",
+    "a removal gives the own components their forms again: withStrangeTypes",
+  ],
+  [
+    "a removed device's hand-over is signed again under the new keys",
+    "http/own-groups.test.ts",
+    "a hand-over that a removed device showed to one device alone ends with the keys",
   ],
   [
     "a removed device freezes an own group",
