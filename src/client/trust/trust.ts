@@ -64,6 +64,12 @@ export const trustOf = (did: string): TrustLevel => (isSelfCertifying(did) ? "pr
 /** Asks the Directory for a proof unless it is the known one: then there are no bytes. `null`: there is no proof. */
 type ReadProof = (did: Did, known: string, home: string | null) => Promise<Uint8Array | null>;
 
+/**
+ * Where the bytes of a proof come from. `directory`: an answer, which a later one may have overtaken on its way. `again`: the
+ * answer to a second question because of that. `device`: another own device, which says nothing of now.
+ */
+type ProofSource = "directory" | "again" | "device";
+
 type Proven = {
   readonly hash: string;
   readonly state: KeyState;
@@ -124,7 +130,7 @@ export class Trust {
   /** The same of bytes that another own device has proven: these alone, whatever the Directory says now. */
   hear(did: Did, bytes: Uint8Array): Promise<KeyState> {
     return this.#inTurn(did, async () => {
-      const state = await this.#examine(did, bytes, 1);
+      const state = await this.#examine(did, bytes, "device");
       await this.#remember(did);
       return state;
     });
@@ -139,11 +145,14 @@ export class Trust {
     return this.#inTurn(did, () => this.#remember(did));
   }
 
-  async #examine(did: Did, bytes: Uint8Array | null, tries = 2): Promise<KeyState> {
+  async #examine(
+    did: Did,
+    bytes: Uint8Array | null,
+    source: ProofSource = "directory",
+  ): Promise<KeyState> {
     const found = bytes ?? (await this.#readProof(did, this.known(did), await this.homeOf(did)));
     const held = this.#proven.get(did);
-    // What another own device has proven says nothing of now.
-    const isShown = bytes === null || tries > 1;
+    const isShown = source !== "device";
     const shownMs = isShown ? performance.now() : (held?.shownMs ?? Number.NEGATIVE_INFINITY);
     const hash = encodeHex(sha256(found ?? new Uint8Array(0)));
     if (held !== undefined && (found?.length === 0 || hash === held.hash)) {
@@ -154,9 +163,9 @@ export class Trust {
     const state = await verifyKeyProof(found, did);
     const before = await loadRemembered(this.#memoryOf(), did);
     const refusal = checkFollows(before, state);
-    // An answer may have been overtaken by a later one on its way: what the Directory says now counts.
-    if (refusal?.code === "record_went_back" && tries > 1)
-      return this.#examine(did, null, tries - 1);
+    // What the Directory says now counts.
+    if (refusal?.code === "record_went_back" && source === "directory")
+      return this.#examine(did, null, "again");
     if (refusal !== null) throw refusal;
     this.#proven.set(did, { hash, state, bytes: found, isRemembered: false, shownMs });
     return state;
