@@ -277,7 +277,7 @@ async function withNewKeys(
     }
     const url = urls?.[place.url] ?? null;
     const serviceEndpoint = one.serviceEndpoint.filter(
-      (each) => url === null || isAt(each, url) || isTicked(each),
+      (each) => url === null || mayBeNode(each, url) || isTicked(each),
     );
     if (serviceEndpoint.length === 0) return [];
     return [{ ...one, serviceEndpoint, authorization: keptOf(authorization ?? [], countMax) }];
@@ -297,8 +297,8 @@ async function withNewKeys(
   };
 }
 
-/** At a host that this device names, another path than the one that it names is none: nodes have one address. */
-const isAt = (endpoint: string, url: string): boolean =>
+/** Not so for another path at the host of `url`, where this device receives: a node has one address. */
+const mayBeNode = (endpoint: string, url: string): boolean =>
   hostOf(endpoint) !== hostOf(url) || isAmong(endpoint, [url]);
 
 const eachKeyOnce = (all: readonly VerificationMethod[]): VerificationMethod[] =>

@@ -152,7 +152,7 @@ export class EvidenceKeeper {
     }
     // An older one: this device has told of the later one.
     if (state.code !== "identity_changed") return;
-    const believed = await this.#believed(row.did);
+    const believed = await this.#unkeptProof(row.did);
     await client.trust.contradict(row.did);
     this.#kept.delete(row.did);
     // Of a stranger none is kept: the later device has to learn of both.
@@ -162,7 +162,7 @@ export class EvidenceKeeper {
   }
 
   /** The proof of what this device has remembered; `null` where it is kept, or can't be had any more. */
-  async #believed(did: Did): Promise<Uint8Array | null> {
+  async #unkeptProof(did: Did): Promise<Uint8Array | null> {
     const { table, identity } = this.#own;
     const { trust } = identity.client;
     if ((await table.get(keyOfEvidence(table, did))) !== null) return null;
