@@ -21,8 +21,9 @@ export class Claims {
   /** The first claim of each bucket, and behind each claim the next; `none` at the end. */
   private buckets = new Uint32Array(firstCapacity).fill(none);
   private next = new Uint32Array(firstCapacity);
-  /** Places below this were used at least once; those of them that are free. */
+  /** Places below this were used at least once. */
   private fresh = 0;
+  /** Those of them that have no claim now. */
   private readonly free: number[] = [];
   /** The first to end is in front. */
   private readonly queue = new TinyQueue<number>([], (a, b) => this.ends[a]! - this.ends[b]!);

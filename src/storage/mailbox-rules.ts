@@ -85,7 +85,7 @@ export const nothingHeld: MailboxStats = Object.freeze({ entries: 0, bytes: 0 })
 /** Entries and bytes: of all (`null`), or under one label. */
 type Sums = (label: string | null) => MailboxStats;
 
-/** Likewise, and all ids that are known. */
+/** Entries and bytes in the whole store, and how many ids it knows. */
 export type StoreSums = MailboxStats & { readonly ids: number };
 
 export type QuotaSums = {

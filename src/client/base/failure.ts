@@ -89,9 +89,6 @@ export function pause(ms: number, signal: AbortSignal): Promise<void> {
   });
 }
 
-const backoffMsMin = 500;
-const backoffMsMax = 30_000;
-
 /** Wakes a waiting loop. It calls `begin` before it reads, and `next` when nothing is left: what came since ends that wait. */
 export class Wakeup {
   #isWoken = false;
@@ -113,6 +110,9 @@ export class Wakeup {
     await pause(timeoutMs, AbortSignal.any([woken.signal, signal]));
   }
 }
+
+const backoffMsMin = 500;
+const backoffMsMax = 30_000;
 
 /** A random part of a time that doubles with each failure, so that clients of one node don't come back together. */
 export function backoffMs(failures: number): number {

@@ -1,7 +1,7 @@
 /**
- * Shapes of untrusted values, of which `net/answers.ts` is made: combined from few parts, checked without
- * compiling anything, which the policy of a page may forbid, and small, because every page loads them. And texts that
- * programs keep between runs: JSON with bytes in lower hex and counters in decimal.
+ * Shapes of untrusted values: answers of nodes, rows of other devices, and texts that programs keep between runs (JSON with
+ * bytes in lower hex and counters in decimal). They are combined from few parts, checked without compiling anything, which
+ * the policy of a page may forbid, and small, because every page loads them.
  */
 import { decodeHex, encodeHex } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
@@ -178,5 +178,5 @@ export const keptHex32 = hexOf(/^[0-9a-f]{64}$/);
 export const keptBytes32 = mapped(keptHex32, toBytes);
 export const keptBytes = mapped(hexOf(/^([0-9a-f]{2})*$/), toBytes);
 export const keptCounter = mapped(decimal, (digits) => BigInt(digits));
-/** Of the form of a text. */
+/** The version of a text's form. */
 export const keptVersion = custom<1>((value) => value === 1, "1");

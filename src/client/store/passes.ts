@@ -39,7 +39,7 @@ const keptPassesShape = object({
 });
 
 const handedKeptMs = 5 * minuteMs;
-/** As far may the clock of who gives a pass be ahead. */
+/** Longer than any quarter: a pass may be of the next one, since the clock of who gives it may be ahead. */
 const quarterMs = 92 * dayMs;
 
 /** A pass that somebody gave, as text. */

@@ -162,7 +162,7 @@ export const rowShapes = {
   p: personShape,
   b: rowOf<ProfileRow>({ did, name, picture: text, atMs: timeMs, isOpen: nullable(truth) }),
   j: rowOf<PassRow>({ did, pass: text }),
-  /** What it has is parsed where it is judged (`groups/bundles.ts`). */
+  /** Its members are parsed where it is judged (`groups/given.ts`). */
   g: custom<GroupRow>((value) => parseValue(value, object({})) !== null, "an object"),
   m: rowOf<MessageRow>(messageMembers),
   v: rowOf<Pick<MessageRow, "id" | "to"> & Partial<Pick<MessageRow, "from">>>({
