@@ -137,7 +137,7 @@ test("a device that was off during a removal receives by itself when it is back"
   await shows(back, bob.did, ["to the tablet"]);
 }, 90_000);
 
-test("and so does one whose program acknowledges by hand, or receives what waits", async () => {
+test("a device that was off during a removal receives what waits, and what its program acknowledges by hand", async () => {
   const [where, there] = [place(), place()];
   const [phone, bob] = [await open(place()), await open()];
   const [tablet, laptop] = [await linked(phone, where), await linked(phone, there)];
