@@ -285,6 +285,38 @@ async function underIds(owner: Waypost) {
 
 const nothingOfEither = [false, false, false, false];
 
+test("a removal whose device is lost between the root key and the document is ended by another one", async () => {
+  const where = place();
+  const phone = await open(where);
+  const [tablet, thief] = [await linked(phone), await linked(phone)];
+  const devicesOf = (me: Waypost) => me.devices.list();
+  const isThis = ({ isThis }: { readonly isThis: boolean }) => isThis;
+  await until(
+    () => devicesOf(tablet),
+    (all) => all.length === 3,
+  );
+  const [thiefDid, seed] = [
+    (await devicesOf(thief)).find(isThis)?.did ?? "",
+    thief.identity.rootSeed,
+  ];
+  await phone.close();
+  const directory = leavingDirectory(1);
+  const away = await overLeaving(where, directory.url);
+  await devicesOf(away);
+  expect(await failing(away.devices.remove(thiefDid))).toBe("interrupted");
+  await away.close();
+  await directory.stop();
+  await tablet.devices.remove(thiefDid);
+  const document = await activeDocument(
+    connect({ directoryUrl: at.url, relayUrl: at.url }),
+    phone.did,
+  );
+  const former = renderPublicKey(await ed25519PublicKey(seed));
+  expect(document.verificationMethod.map((one) => one.publicKeyMultibase)).not.toContain(former);
+  expect(thief.identity.rootSeed).not.toEqual(tablet.identity.rootSeed);
+  expect((await devicesOf(tablet)).map(({ did }) => did)).not.toContain(thiefDid);
+}, 60_000);
+
 test("what a thief's device puts under a ticked id between showing and new keys does not stay", async () => {
   const owner = await open(place());
   const { work, mine, steal, found } = await underIds(owner);

@@ -46,6 +46,7 @@ import { peersOf } from "./replica.ts";
 import { Ring } from "./ring.ts";
 import { allGone, allSeen, notedPeers, shownPeers } from "./staying.ts";
 import { type DeviceMail, type Speech, Sync } from "./sync.ts";
+import { endUnpublished } from "./unpublished.ts";
 
 /** It sends to own devices, and receives from them. */
 export type DeviceLink = DeviceMail & {
@@ -142,9 +143,8 @@ export class Devices {
 
   /** Speaks with other devices where there are any, and ends what was interrupted. @internal */
   async start(): Promise<void> {
-    void attempt(() => this.#keepPushes("rest"));
-    const { hasDevices } = await this.#table.meta();
-    if (hasDevices) {
+    void this.#keepPushes("rest");
+    if ((await this.#table.meta()).hasDevices) {
       await attempt(() => this.look());
       await this.#openSoon(0);
     }
@@ -174,7 +174,7 @@ export class Devices {
       const kept = leaving.find((one) => one.kept)?.kept ?? null;
       const gone = leaving.map(({ did }) => did);
       if (gone.length > 0) return this.#remove(gone, await notedPeers(this.#table), kept);
-      if (await this.#endReplacing()) await this.#endPushes();
+      if (await this.#endReplacing()) await this.#keepPushes("all");
     });
   }
 
@@ -380,8 +380,12 @@ export class Devices {
    * or publish. Called again, it goes on where it was interrupted. Throws `devices_changed` when one came since `list`.
    */
   async remove(did: string): Promise<void> {
-    const seen = () => allSeen(this.#table, this.#looked);
-    await this.#own.identity.inOrder(async () => this.#remove([did as Did], await seen()));
+    await this.#own.identity.inOrder(async () => {
+      await attempt(() => this.look());
+      const isEnded = await endUnpublished(this.#own, did, (next) => this.#publish(next));
+      if (isEnded) await this.#keepPushes("all");
+      else await this.#remove([did as Did], await allSeen(this.#table, this.#looked));
+    });
     await this.#renewed;
   }
 
@@ -431,18 +435,14 @@ export class Devices {
     await this.#publish(next);
     for (const did of gone) await this.#forget(did);
     await sync?.refresh();
-    await this.#endPushes();
+    await this.#keepPushes("all");
     for (const id of gone)
       this.#own.announce({ type: "changed", conversation: null, id, what: "removed" });
   }
 
-  async #endPushes(): Promise<void> {
-    const ended = await attempt(() => this.#keepPushes("all"));
-    if (ended instanceof ClientError) this.#failed(ended);
-  }
-
   async #keepPushes(how: "all" | "rest"): Promise<void> {
-    return keepListed(this.#own.identity, { how, devices: () => this.listed() });
+    const kept = await attempt(() => keepListed(this.#own.identity, how, () => this.listed()));
+    if (how === "all" && kept instanceof ClientError) this.#failed(kept);
   }
 
   /** The next message is signed with the keys of then. */

@@ -6,16 +6,14 @@ import type { Did } from "../../core/codec/did.ts";
 import { keepingKey } from "../identity/sharing.ts";
 import type { OwnIdentity } from "../mail/own-identity.ts";
 
-type Listing = {
-  /** `rest`: where an earlier call could not end the others. */
-  readonly how: "all" | "rest";
-  readonly devices: () => Promise<readonly { readonly did: Did; readonly isThis: boolean }[]>;
-};
-
-/** No Cache wakes a device that isn't listed. What this device has subscribed it knows itself. */
+/**
+ * No Cache wakes a device that isn't listed. What this device has subscribed it knows itself. `rest`: where an earlier call
+ * could not end the others.
+ */
 export async function keepListed(
   { client, secrets: identity }: OwnIdentity,
-  { how, devices }: Listing,
+  how: "all" | "rest",
+  devices: () => Promise<readonly { readonly did: Did; readonly isThis: boolean }[]>,
 ): Promise<void> {
   const isDue = how === "all" || (await client.known.memory.load(keepingKey)) !== null;
   if (!isDue) return;

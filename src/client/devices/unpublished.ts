@@ -1,0 +1,36 @@
+/**
+ * Keys that another device has made, and whose document it could not publish before it was lost: what a removed device had in
+ * the document still counts. Any device that has the keys in force can publish it.
+ * Source: docs/trust.md ("Own devices").
+ */
+import { equalBytes } from "../../core/codec/bytes.ts";
+import { isSelfCertifying } from "../../core/ledger/names.ts";
+import { attempt, ClientError } from "../base/failure.ts";
+import { ed25519PublicKey } from "../keys/crypto.ts";
+import type { Identity } from "../keys/keys.ts";
+import type { OwnIdentity } from "../mail/own-identity.ts";
+import type { OwnStore } from "../store/own-store.ts";
+import { peersOf } from "./replica.ts";
+
+/** Whether the root key in force is this device's, and the document that of an earlier one. */
+async function isUnpublished({ client, secrets }: OwnIdentity): Promise<boolean> {
+  const { did, rootSeed, nextRootSeed } = secrets;
+  if (nextRootSeed !== null || !isSelfCertifying(did)) return false;
+  const state = await attempt(() => client.trust.prove(did, null));
+  // Without the Directory a removal begins none the less: the next start goes on with it.
+  if (state instanceof ClientError) return false;
+  const { rootKeys, baseRoot } = state;
+  const isHeld = equalBytes(rootKeys.at(-1) as Uint8Array, await ed25519PublicKey(rootSeed));
+  return isHeld && baseRoot < rootKeys.length - 1;
+}
+
+/** Ends such a removal, at the user's call. Says whether the device was one of those that had been removed by it. */
+export async function endUnpublished(
+  { identity, table }: OwnStore,
+  did: string,
+  publish: (next: Identity) => Promise<void>,
+): Promise<boolean> {
+  if (!(await isUnpublished(identity))) return false;
+  await publish(identity.secrets);
+  return (await peersOf(table)).every((peer) => peer.did !== did);
+}
