@@ -1,19 +1,19 @@
 /**
  * One node for the HTTP benchmark in a process of its own: Directory, Relay and Cache as `serve` composes
  * them, over one driver, on a free port of the loopback interface, with no pace and wide quotas. Says its
- * URL on the first line of its output and ends when its input does.
+ * URL on the first line of its output, counts its objects for each line of its input, and ends when that does.
  * Usage: `bun bench/http-server.ts <checkout> <memory|lmdb|postgres|bare> <folder or database> [bus] [endpoint]`.
  * `bare` is not a node: it parses bodies and answers 202. Nodes behind one name have the endpoint of the first.
  */
+import { heapStats } from "bun:jsc";
 import { createServer } from "node:net";
 import { join, resolve } from "node:path";
 
 const [checkout = ".", driver = "memory", place = ".bench", bus, endpoint] = process.argv.slice(2);
 const running = driver === "bare" ? startBare() : await startNode();
 console.log(running.url);
-for await (const _ of Bun.stdin.stream()) {
-  // Nothing is said on the input; its end is the message.
-}
+// Each line on the input asks for the objects that live, by kind; its end ends the node.
+for await (const _ of Bun.stdin.stream()) console.log(JSON.stringify(heapStats().objectTypeCounts));
 await running.stop();
 process.exit(0);
 
