@@ -7,7 +7,7 @@ import { publishEdited } from "../../src/client/identity/change.ts";
 import { activeDocument } from "../../src/client/trust/client.ts";
 import type { DidDocument } from "../../src/core/ledger/account.ts";
 import { peopleAtNodes, waiting } from "../support/people.ts";
-import { devicesAt, shows } from "./own-devices.ts";
+import { devicesAt, shows, until } from "./own-devices.ts";
 
 const people = peopleAtNodes();
 const { open } = people;
@@ -78,3 +78,25 @@ for (const [what, edit] of Object.entries(forms))
     await shows(phone, bob.did, ["are you there?"]);
     await (await phone.send(bob.did, "yes")).delivered;
   }, 60_000);
+
+test("a device that was linked after a thief's takes no service of it for the identity's own", async () => {
+  const phone = await open(place());
+  const thief = await linked(phone);
+  const before = await activeDocument(phone.client, phone.did);
+  const [cache] = before.service.filter(({ type }) => type === "SvcCacheService");
+  const evil = { id: `${phone.did}#evil`, serviceEndpoint: ["https://evil.example"] };
+  const { rootSeed } = thief.identity;
+  const edited = async (document: DidDocument): Promise<DidDocument> => ({
+    ...document,
+    service: [...document.service, { ...(cache as DidDocument["service"][number]), ...evil }],
+  });
+  await publishEdited(thief.client, phone.did, { rootSeed, edited, waiting });
+  const gone = (await phone.devices.list()).find(({ isThis }) => !isThis)?.did ?? "";
+  const tablet = await linked(phone);
+  await until(
+    () => tablet.devices.list(),
+    (all) => all.length === 3,
+  );
+  await tablet.devices.remove(gone);
+  expect(formOf(await activeDocument(phone.client, phone.did))).toEqual(formOf(before));
+}, 60_000);

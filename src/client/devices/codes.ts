@@ -19,10 +19,11 @@ import { planSend } from "../mail/plan.ts";
 import { sendPlan } from "../mail/send.ts";
 import { jsonBody } from "../net/http.ts";
 import type { StoreDriver } from "../store/driver.ts";
-import { peerKey, removedKey } from "../store/keys.ts";
+import { peerKey, removedKey, rowsOf } from "../store/keys.ts";
 import type { DeviceFacts } from "../store/rows.ts";
 import { Table } from "../store/table.ts";
 import { type Client, senderOf } from "../trust/client.ts";
+import { keepOwnHosts } from "../trust/hosts.ts";
 import { distrust, recall, type TrustDemand } from "../trust/trust.ts";
 import { awaitFacts } from "./facts.ts";
 import { devicesMax } from "./keyring.ts";
@@ -147,6 +148,8 @@ export async function beginLink(
       if (!(await keys.replace(name, null, identity)))
         throw localError("name_taken", `an identity called ${name} already exists`);
       await memory.save(historyKey, null);
+      // What the document has besides may be of a device that a thief had linked before.
+      if (given.hosts.length > 0) await keepOwnHosts(memory, given.identity.did, given.hosts);
       await message.ack();
       return;
     }
@@ -176,18 +179,31 @@ async function openLinked(json: unknown, { deviceSecret, secret, name, way }: Li
   if (opened === null || identity === null) return null;
   const given = openItems(identity.rootSeed, way, sealed);
   if (given?.["secret"] !== secret) return null;
-  const { devices, removed } = given;
+  const { devices, removed, hosts } = given;
   return {
     identity,
     head: opened.head,
     devices: (Array.isArray(devices) ? devices : []).filter(isDevice),
     removed: (Array.isArray(removed) ? removed : []).filter(isDid),
+    hosts: (Array.isArray(hosts) ? hosts : []).filter((one) => typeof one === "string"),
   };
 }
 
 /** Own devices of an identity that is proven are proven themselves. */
 export const demandOf = (did: Did): { readonly trust?: TrustDemand } =>
   isSelfCertifying(did) ? { trust: "proven" } : {};
+
+/** What a new device learns of the others, next to the keys. */
+export async function givenTo(table: Table, to: Did, own: DeviceFacts) {
+  const peers = await peersOf(table);
+  const removed = await table.values<Did>(rowsOf.removedDevices);
+  const { sent: seen } = peers.find(({ did }) => did === to) ?? { sent: 0 };
+  // What each has logged until then is in the history of this one.
+  const others = peers
+    .filter(({ did }) => did !== to)
+    .map(({ did, name, seen }) => ({ did, name, seen }));
+  return { devices: [{ ...own, seen }, ...others], removed };
+}
 
 /** To a device that has shown a code, and listens for ten minutes. */
 export async function sendLinked(

@@ -19,10 +19,11 @@ import type { OtherDevices } from "../identity/sharing.ts";
 import { deviceName } from "../keys/key-stores.ts";
 import type { Identity } from "../keys/keys.ts";
 import { type EditIdentity, loadIdentity } from "../keys/stored.ts";
-import { historyOf, keysKey, peerKey, removedKey, rowsOf } from "../store/keys.ts";
+import { historyOf, keysKey, peerKey, removedKey } from "../store/keys.ts";
 import type { OwnStore } from "../store/own-store.ts";
 import type { Table } from "../store/table.ts";
 import type { Client } from "../trust/client.ts";
+import { loadOwnHosts } from "../trust/hosts.ts";
 import { loadAddedKeys } from "../trust/own.ts";
 import {
   addPeers,
@@ -30,6 +31,7 @@ import {
   demandOf,
   demandSameLedger,
   forgetPeers,
+  givenTo,
   markLeaving,
   parseCode,
   sendLinked,
@@ -334,16 +336,12 @@ export class Devices {
     await this.#ring.add(device);
     this.#looked?.push(code.did);
     await queueHistory(this.#table, code.did, this.#signal);
-    const peers = await peersOf(this.#table);
-    const removed = await this.#table.values<Did>(rowsOf.removedDevices);
-    const { sent: seen } = peers.find(({ did }) => did === code.did) ?? { sent: 0 };
-    const own = { did: link.did, name: this.#this.name, seen };
-    // What each has logged until then is in the history of this one.
-    const others = peers
-      .filter(({ did }) => did !== code.did)
-      .map(({ did, name, seen }) => ({ did, name, seen }));
-    const given = { secret: code.secret, devices: [own, ...others], removed };
-    const sent = await attempt(() => this.#give(link, code, given));
+    const hosts = (await loadOwnHosts(this.#own.identity.client, identity)) ?? [];
+    const own = { did: link.did, name: this.#this.name };
+    const given = await givenTo(this.#table, code.did, own);
+    const sent = await attempt(() =>
+      this.#give(link, code, { secret: code.secret, ...given, hosts }),
+    );
     await this.#table.change(async (batch) => {
       if (sent instanceof ClientError) batch.delete(peerKey(this.#table, code.did));
       // The others learn of it with the next message.

@@ -5,6 +5,7 @@
 import type { Did } from "../../core/codec/did.ts";
 import type { Service } from "../../core/ledger/account.ts";
 import { array, object, renderKept, text } from "../base/shapes.ts";
+import type { TextStore } from "../keys/key-stores.ts";
 import type { Client } from "./client.ts";
 import { recall } from "./trust.ts";
 
@@ -41,6 +42,11 @@ export async function forgetHosts(
   const hosts = known?.filter((host) => !left.includes(host)) ?? [];
   if (hosts.length < (known?.length ?? 0))
     await client.known.memory.save(`hosts/${did}`, renderKept({ hosts }));
+}
+
+/** On a device that is linked: what the one knows that links it. */
+export function keepOwnHosts(memory: TextStore, did: Did, hosts: readonly string[]): Promise<void> {
+  return memory.save(`hosts/${did}`, renderKept({ hosts: hosts.slice(-hostsMax) }));
 }
 
 /** An endpoint that is not a URL stands for itself. */
