@@ -290,6 +290,10 @@ test("any two of three guardians restore, one alone does not, and a false share 
       waiting,
     },
   );
+  const [friend] = guardians;
+  const { is } = await alice.fingerprint(friend.did);
+  await alice.setCompared(friend.did, is);
+  await friend.setCompared(did, is);
   // The keys that were lost, or stolen, are no more in force.
   expect((await restoring(first, keys)).rootSeed).not.toEqual(seed);
   for (const pair of others) expect(await codeOf(restoring(pair))).toBe("root_replaced");
@@ -305,6 +309,9 @@ test("any two of three guardians restore, one alone does not, and a false share 
   await found.send(guardians[0]!.did, "thank you");
   const answer = await nextMessage(guardians[0]!);
   expect([answer.text, answer.verified]).toEqual(["thank you", true]);
+  // What was compared was of other keys: here nothing is known of it, and the friend is shown what it was.
+  expect(await found.fingerprint(friend.did)).toMatchObject({ isCompared: false, was: null });
+  expect(await friend.fingerprint(did)).toMatchObject({ isCompared: false, was: is });
 }, 120_000);
 
 test("a guardian is a known person whose keys the user was shown, never whom the Directory names", async () => {
