@@ -49,7 +49,7 @@ async function activate(): Promise<void> {
 async function answerFromCache(path: string, { destination }: Request): Promise<Response> {
   const kept = await (await caches.open(await version)).match(path);
   if (kept !== undefined) return kept;
-  // A page of the version before, which was on its way when this one took over, gets all of this one.
+  // A page of the former version, which was on its way when this one took over, loads anew: all of it is of this one then.
   return destination === "script"
     ? new Response("location.reload()", { headers: { "content-type": "text/javascript" } })
     : new Response("not found", { status: 404 });

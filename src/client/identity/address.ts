@@ -55,7 +55,7 @@ export async function addressesElsewhere(
 
 /**
  * The addresses that `open` was given are this identity's own, whichever device had the document name them; and on a device
- * that was linked or restored the services that the document has when it begins.
+ * that knows none, as after a restoration, the services that the document has when it begins.
  */
 async function rememberOwnHosts(client: Client, did: Did, urls: Urls): Promise<void> {
   const known = await loadOwnHosts(client, did);

@@ -30,9 +30,9 @@ const answerWithinMs = minuteMs;
 /** Between two answers to one member. */
 const answersApartMs = 10 * secondMs;
 const answeredMax = 1_000;
-/** Of the groups that somebody may mean who writes to an unknown one. */
+/** Most groups, and most members of each, that are asked about an id that is not known here. */
 const askedMax = 8;
-/** Who writes to a group that is not known here is asked what it is, so long later. */
+/** So long after a message to a group that is not known here, somebody is asked what it is. */
 const askAfterMs = 3 * secondMs;
 /** No state has it. */
 const noDigest = "0".repeat(32);
@@ -40,7 +40,7 @@ const noDigest = "0".repeat(32);
 export type Said = { readonly group: string; readonly from: Did; readonly digest: string | null };
 
 /** What a device says to a group. */
-type Speech = {
+type GroupSpeech = {
   /** The root key of this device in hex. */
   root(): Promise<string>;
   say(row: GroupRow, to: readonly Did[]): Promise<void>;
@@ -51,17 +51,18 @@ type Speech = {
 
 export class GroupAnswers {
   readonly #own: OwnStore;
-  readonly #talk: Speech;
+  readonly #talk: GroupSpeech;
   readonly #sending: Sending;
-  /** When, by pair of states. */
+  /** When a member was last answered or asked, by group, member and states. */
   readonly #answered = new BoundedMap<string, number>(answeredMax);
+  /** When a member was last answered, by group and member. */
   readonly #answeredMs = new BoundedMap<string, number>(answeredMax);
   /** When somebody last wrote to a group of which nothing is known here. */
   readonly #askedMs = new BoundedMap<string, number>(answeredMax);
   /** Pairs of a group and a member who is about to be answered. */
   readonly #answering = new Set<string>();
 
-  constructor(own: OwnStore, talk: Speech, sending: Sending) {
+  constructor(own: OwnStore, talk: GroupSpeech, sending: Sending) {
     this.#own = own;
     this.#talk = talk;
     this.#sending = sending;
@@ -100,9 +101,9 @@ export class GroupAnswers {
     const pair = `${group} ${from}`;
     const isAnswered = !isDue(this.#answered.get(name), this.#own.nowMs(), answerAgainMs);
     if (answer === null || isAnswered || this.#answering.has(pair)) return;
-    this.#answering.add(pair);
     // What else they show meanwhile gets the same answer.
-    // Who has stayed in a group that went on counts how many have followed: all answer soon.
+    this.#answering.add(pair);
+    // Who has stayed in a group that was handed over counts how many have followed: all answer soon.
     const withinMs = group === row.state.id ? answerWithinMs : answersApartMs;
     await this.#inTurn(pair, answer === "later" ? Math.random() * withinMs : 0);
     this.#answering.delete(pair);
