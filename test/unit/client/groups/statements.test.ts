@@ -25,13 +25,13 @@ function said(state: GroupState, version: number): GroupState {
   return hear(state, statement, hearing) as GroupState;
 }
 
-test("a removal of a later version than the new keys counts for nothing, and is said again as it is", () => {
+test("a removal by a replaced key, of a version after the new keys, counts for nothing, and the maker says the part again as it is", () => {
   const after = said(begun, second + 80_000);
   expect(isIn(after, bob)).toBe(true);
   expect(after.members[bob]).toEqual(["in", second + 80_001]);
 });
 
-test("one of before takes a member out once: asked in again, they stay", () => {
+test("a removal by a replaced key, of a version before the new keys, takes a member out once: asked in again, they stay", () => {
   const out = said(begun, second - 3_600);
   expect(isIn(out, bob)).toBe(false);
   const again = withChange(out, { add: [bob] }, nowMs);

@@ -36,7 +36,7 @@ test("of two of one quarter the one that came last is kept, and what is not a pa
   expect(await keptOf(first, { did, pass: "not a pass" })).toBe(first.pass);
 });
 
-test("one that counts for longer than any that is given now is none, and one that is held gives way", async () => {
+test("a pass that counts for longer than any that is given now is not taken, and one that is held gives way", async () => {
   const [real, made] = [given(autumn), given(Date.UTC(2140, 0, 1))];
   expect(await keptOf(real, made)).toBe(real.pass);
   const table = await Table.open(memoryStore(), new Uint8Array(32).fill(7));
