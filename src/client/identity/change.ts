@@ -39,10 +39,11 @@ import { rememberHosts } from "../trust/hosts.ts";
 import {
   claimNonce,
   demandPresentRoot,
-  forgetAddedKey,
   forgetOwnAlias,
+  loadAddedKeys,
   nextNonce,
   rememberAddedKey,
+  saveAddedKeys,
   signDocument,
   takesComponents,
 } from "../trust/own.ts";
@@ -177,6 +178,16 @@ export async function change(
   const gone = action === "RemoveVerificationMethod" ? methodOf(terms.state, intent.id) : null;
   if (gone !== null) await forgetAddedKey(client, did, gone.publicKeyMultibase);
   return accepted;
+}
+
+/** This device takes it out: who puts it there again is a stranger. */
+async function forgetAddedKey(client: Client, did: Did, publicKey: string): Promise<void> {
+  const added = await loadAddedKeys(client, did);
+  await saveAddedKeys(
+    client,
+    did,
+    added.filter((one) => one !== publicKey),
+  );
 }
 
 const methodOf = (state: KeyState | null, id: string) =>

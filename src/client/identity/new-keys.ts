@@ -31,7 +31,7 @@ import {
 import type { EditIdentity } from "../keys/stored.ts";
 import type { Waiting } from "../net/directory.ts";
 import { type Client, type NodeUrls, rootKeyOf } from "../trust/client.ts";
-import { forgetHosts, hostOf, loadOwnHosts, rememberHosts } from "../trust/hosts.ts";
+import { hostOf, keepOwnHosts, loadOwnHosts, rememberHosts } from "../trust/hosts.ts";
 import { loadAddedKeys, saveAddedKeys } from "../trust/own.ts";
 import { recall } from "../trust/trust.ts";
 import { isAmong, places } from "./address.ts";
@@ -206,6 +206,13 @@ async function ownServices(
     if (serviceEndpoint.length === one.serviceEndpoint.length) return [one];
     return serviceEndpoint.length === 0 ? [] : [{ ...one, serviceEndpoint }];
   });
+}
+
+/** The user has said that they are not this identity's own. */
+async function forgetHosts(client: Client, did: Did, left: readonly string[]): Promise<void> {
+  const known = await loadOwnHosts(client, did);
+  const hosts = known?.filter((host) => !left.includes(host)) ?? [];
+  if (hosts.length < (known?.length ?? 0)) await keepOwnHosts(client.known.memory, did, hosts);
 }
 
 /** A stored identity whose next root key `publishKeys` has put in force. What was stored meanwhile stays. */

@@ -26,25 +26,11 @@ export async function rememberHosts(
   services: readonly Pick<Service, "serviceEndpoint">[],
 ): Promise<void> {
   const known = (await loadOwnHosts(client, did)) ?? [];
-  const hosts = [
-    ...new Set([...known, ...services.flatMap((one) => one.serviceEndpoint.map(hostOf))]),
-  ].slice(-hostsMax);
-  await client.known.memory.save(`hosts/${did}`, renderKept({ hosts }));
+  const hosts = new Set([...known, ...services.flatMap((one) => one.serviceEndpoint.map(hostOf))]);
+  await keepOwnHosts(client.known.memory, did, [...hosts]);
 }
 
-/** The user has said that they are not this identity's own. */
-export async function forgetHosts(
-  client: Client,
-  did: Did,
-  left: readonly string[],
-): Promise<void> {
-  const known = await loadOwnHosts(client, did);
-  const hosts = known?.filter((host) => !left.includes(host)) ?? [];
-  if (hosts.length < (known?.length ?? 0))
-    await client.known.memory.save(`hosts/${did}`, renderKept({ hosts }));
-}
-
-/** On a device that is linked: what the one knows that links it. */
+/** Those and no others: also, on a device that is linked, what the one knows that links it. */
 export function keepOwnHosts(memory: TextStore, did: Did, hosts: readonly string[]): Promise<void> {
   return memory.save(`hosts/${did}`, renderKept({ hosts: hosts.slice(-hostsMax) }));
 }

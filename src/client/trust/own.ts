@@ -253,23 +253,13 @@ export async function saveAddedKeys(
   added: readonly string[],
 ): Promise<void> {
   const keys = added.slice(-addedKeysMax);
-  await known.memory.save(`methods/${did}`, keys.length === 0 ? null : renderKept({ keys }));
+  await known.memory.save(`methods/${did}`, renderKept({ keys }));
 }
 
 /** Before a change that this device makes: the method's key is not a stranger's, wherever its secret is. */
 export async function rememberAddedKey(client: Client, did: Did, publicKey: string): Promise<void> {
-  await forgetAddedKey(client, did, publicKey);
-  await saveAddedKeys(client, did, [...(await loadAddedKeys(client, did)), publicKey]);
-}
-
-/** After a change by which this device takes the key out: who puts it there again is a stranger. */
-export async function forgetAddedKey(client: Client, did: Did, publicKey: string): Promise<void> {
-  const keys = await loadAddedKeys(client, did);
-  await saveAddedKeys(
-    client,
-    did,
-    keys.filter((one) => one !== publicKey),
-  );
+  const others = (await loadAddedKeys(client, did)).filter((one) => one !== publicKey);
+  await saveAddedKeys(client, did, [...others, publicKey]);
 }
 
 /** A key of the own record that this device doesn't hold, and that no own device has added: others have added `shared`. */
