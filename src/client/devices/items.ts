@@ -135,14 +135,13 @@ export function applyItem(
   });
 }
 
-/** The own one is this user's choice. */
+/** The own one is this user's choice; of a person's, what they sign later counts. */
 async function takeProfile(
   { table, batch, ...heard }: Taking,
   row: rows.ProfileRow,
 ): Promise<StoreChange | null> {
-  const atMs = row.isOpen === null ? row.atMs : chosenMs(row.atMs, heard);
-  const isTaken =
-    isReached(atMs, heard.nowMs) && (await putProfile(table, batch, { ...row, atMs }));
+  if (row.isOpen === null && !isReached(row.atMs, heard.nowMs)) return null;
+  const isTaken = await putProfile(table, batch, { ...row, atMs: chosenMs(row.atMs, heard) });
   return isTaken ? personChange(row.did) : null;
 }
 
@@ -158,9 +157,11 @@ async function takePerson(
   { table, batch, ...heard }: Taking,
   { claimed: said, ...rest }: rows.Person,
 ): Promise<StoreChange> {
-  const isSaid = said !== undefined && isReached(said.atMs, heard.nowMs);
   const present = presentPerson(rest, heard);
-  const given: rows.Person = isSaid ? { ...present, claimed: said } : present;
+  const isSaid = said !== undefined && isReached(said.atMs, heard.nowMs);
+  const given: rows.Person = isSaid
+    ? { ...present, claimed: { ...said, atMs: chosenMs(said.atMs, heard) } }
+    : present;
   const held = await batch.get<rows.Person>(keyOfPerson(table, given.did));
   const { name, isKnown, isBlocked, setMs = 0, claimed } = held ?? given;
   const chosen = setMs > (given.setMs ?? 0) ? { name, isKnown, isBlocked, setMs } : {};

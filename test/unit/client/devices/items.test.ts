@@ -16,6 +16,7 @@ import {
   keyOfProfile,
   reactionsOf,
 } from "../../../../src/client/store/keys.ts";
+import { putProfile } from "../../../../src/client/store/profiles.ts";
 import {
   addMessage,
   type ConversationRow,
@@ -59,6 +60,22 @@ test("a name that Bob has from the end of time is none, and the one that he choo
   const held = (await table.get<Person>(keyOfPerson(table, bob))) as Person;
   const claimed = { name: "Police", atMs: last };
   await applyItem(table, { is: "p", row: { ...held, claimed } }, nowMs);
+  expect(await shown()).toBe("Bob");
+});
+
+test("a name that another device has of a person from the hours ahead gives way to what the person says later", async () => {
+  const table = await open();
+  const aheadMs = nowMs + 23 * 3_600_000;
+  const row = { did: bob, name: "Police", picture: "", atMs: aheadMs, isOpen: null };
+  const shown = async () => (await table.get<Person>(keyOfPerson(table, bob)))?.claimed?.name;
+  await applyItem(table, { is: "b", row }, nowMs, nowMs - 2_000);
+  const held = (await table.get<Person>(keyOfPerson(table, bob))) as Person;
+  const claimed = { name: "Police", atMs: aheadMs };
+  await applyItem(table, { is: "p", row: { ...held, claimed } }, nowMs, nowMs - 2_000);
+  expect(await shown()).toBe("Police");
+  await table.change((batch) =>
+    putProfile(table, batch, { ...row, name: "Bob", atMs: nowMs - 1_000 }),
+  );
   expect(await shown()).toBe("Bob");
 });
 
