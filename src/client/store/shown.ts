@@ -1,12 +1,14 @@
 /**
  * What a program sees of the rows of a message: its text as its author left it, reactions, whether it is read, and what became
- * of its copies.
+ * of its copies. A list leaves out rows of another form: earlier versions have stored some of other own devices as they came.
  * Source: docs/client.md "A local store".
  */
 import { decodeBase64, decodeUtf8 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
+import { array, custom, isRecord, object, parseValue, text } from "../base/shapes.ts";
+import { type GroupRow, upgradeRow } from "../groups/bundles.ts";
 import { isTextType } from "../mail/content.ts";
-import { reactionsOf } from "./keys.ts";
+import { keyOfGroup, nameOfGroup, reactionsOf } from "./keys.ts";
 import { isRevision, type Revision, revisionOf } from "./revisions.ts";
 import type { ConversationRow, Copy, DeliveryState, MessageRow, PlacedFacts } from "./rows.ts";
 import type { Table } from "./table.ts";
@@ -43,6 +45,42 @@ const deliveryStates: readonly DeliveryState[] = [
   "read",
 ];
 
+const shownBody = custom<unknown>((value) => {
+  const { is, base64 } = isRecord(value) ? value : {};
+  return typeof is === "string" && (is !== "inline" || typeof base64 === "string");
+}, "content");
+/** What is taken for granted of a message below. */
+const messageShape = object({
+  conversation: text,
+  id: text,
+  mediaType: text,
+  body: shownBody,
+  to: array(object({})),
+});
+
+/** Whether a row has what is shown of it. */
+export const isReadable = (row: unknown): boolean => parseValue(row, messageShape) !== null;
+
+/** Likewise of a group. */
+const groupShape = object({
+  name: custom<unknown>((name) => typeof name === "string" || Array.isArray(name), "a name"),
+  members: object({}),
+  left: object({}),
+});
+
+/** By any id that the group has had here. */
+export async function shownGroup(
+  table: Table,
+  id: string,
+): Promise<GroupRow | "unreadable" | null> {
+  const named = await table.get<string>(nameOfGroup(table, id));
+  const row = await table.get<GroupRow>(named ?? keyOfGroup(table, id));
+  if (row === null) return null;
+  // In rows of an earlier version the state is the row itself.
+  const state = "v" in row ? row.state : row;
+  return parseValue(state, groupShape) === null ? "unreadable" : upgradeRow(row);
+}
+
 type Around = Pick<ConversationRow, "readMs" | "arrivedMs"> &
   Pick<StoredMessage, "reactions"> & { readonly revision: Revision | null };
 
@@ -52,7 +90,8 @@ export async function aroundMessage(
   row: MessageRow,
 ): Promise<Pick<Around, "reactions" | "revision">> {
   const { conversation, id, from: author, verified } = row;
-  const found = await table.scan<MessageRow>({ prefix: reactionsOf(table, conversation, id) });
+  const rows = await table.scan<MessageRow>({ prefix: reactionsOf(table, conversation, id) });
+  const found = rows.filter(([, one]) => isReadable(one));
   const reactions = found.flatMap(([, { from, reaction, targetFrom = null }]) => {
     const isOther = targetFrom !== null && targetFrom !== author;
     return isOther || from === null || reaction === null || reaction === ""

@@ -46,7 +46,13 @@ import {
   unverified,
 } from "./rows.ts";
 import type { Sending } from "./sending.ts";
-import { aroundMessage, type StoredMessage, storedMessage } from "./shown.ts";
+import {
+  aroundMessage,
+  isReadable,
+  type StoredMessage,
+  shownGroup,
+  storedMessage,
+} from "./shown.ts";
 import type { Batch, Table } from "./table.ts";
 
 export type Conversation = {
@@ -153,22 +159,25 @@ export class LocalStore {
   async conversations(): Promise<Conversation[]> {
     const rows = await this.#talks();
     rows.sort((a, b) => b.at - a.at);
-    return eachReadable(rows, async (row): Promise<Conversation> => {
-      const last = row.last === null ? null : await this.#table.get<MessageRow>(row.last);
-      const [view = null] =
-        last === null ? [] : await this.#views(row.id, [[row.last ?? "", last]]);
-      const group = isDid(row.id) ? null : await groupAt(this.#table, row.id);
-      const isShown = group !== null && !isEmpty(group);
-      const facts = isShown ? factsOf(group, this.#own.did) : null;
-      return {
-        id: row.id,
-        person: await this.person(row.id),
-        group: facts,
-        unread: row.unread,
-        last: view,
-        ...chosenOf(await chosenAt(this.#table, row.id), row.at),
-      };
-    });
+    const shown = await Promise.all(rows.map((row) => this.#conversation(row)));
+    return shown.filter((one) => one !== null);
+  }
+
+  /** `null` where its group can't be read. */
+  async #conversation({ id, last, unread, at }: ConversationRow): Promise<Conversation | null> {
+    const lastRow = last === null ? null : await this.#table.get<MessageRow>(last);
+    const [view = null] = lastRow === null ? [] : await this.#views(id, [[last ?? "", lastRow]]);
+    const group = isDid(id) ? null : await shownGroup(this.#table, id);
+    if (group === "unreadable") return null;
+    const isShown = group !== null && !isEmpty(group);
+    return {
+      id,
+      person: await this.person(id),
+      group: isShown ? factsOf(group, this.#own.did) : null,
+      unread,
+      last: view,
+      ...chosenOf(await chosenAt(this.#table, id), at),
+    };
   }
 
   async #talks(): Promise<ConversationRow[]> {
@@ -219,17 +228,21 @@ export class LocalStore {
     return found?.conversation === conversation ? found : null;
   }
 
+  /** Without those that can't be read. */
   async #views(
     conversation: string,
     rows: readonly (readonly [key: string, row: MessageRow])[],
   ): Promise<StoredMessage[]> {
     const place = keyOfConversation(this.#table, conversation);
-    const known = this.#table.get<ConversationRow>(place);
-    return eachReadable(rows, async ([key, row]) => {
-      const around = await aroundMessage(this.#table, row);
-      const { readMs = 0, arrivedMs = Infinity } = (await known) ?? {};
-      return storedMessage(key, row, { readMs, arrivedMs, ...around });
-    });
+    const { readMs = 0, arrivedMs = Infinity } =
+      (await this.#table.get<ConversationRow>(place)) ?? {};
+    const readable = rows.filter(([, row]) => isReadable(row));
+    return Promise.all(
+      readable.map(async ([key, row]) => {
+        const around = await aroundMessage(this.#table, row);
+        return storedMessage(key, row, { readMs, arrivedMs, ...around });
+      }),
+    );
   }
 
   /** Over all conversations that are not muted. */
@@ -450,22 +463,6 @@ export class LocalStore {
   async usage(): Promise<{ readonly bytes: number; readonly bytesMax: number }> {
     return { bytes: (await this.#table.meta()).bytes, bytesMax: this.#table.driver.bytesMax };
   }
-}
-
-/** What is shown of each row, without those of another form: earlier versions have stored some of other own devices as they came. */
-async function eachReadable<T, Shown>(
-  rows: readonly T[],
-  show: (row: T) => Promise<Shown>,
-): Promise<Shown[]> {
-  const shown = rows.map(async (row) => {
-    try {
-      return [await show(row)];
-    } catch (error) {
-      if (error instanceof TypeError) return [];
-      throw error;
-    }
-  });
-  return (await Promise.all(shown)).flat();
 }
 
 /** Of the oldest message, which stays. `false`: there is none. */

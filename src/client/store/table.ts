@@ -44,7 +44,7 @@ const noMeta = {
 /** A store that goes on from an older copy of itself uses no number twice. */
 const numbersPerMs = 1_000;
 
-type TableScan = Partial<Range> & { readonly prefix: string };
+export type TableScan = Partial<Range> & { readonly prefix: string };
 
 export class Table {
   readonly driver: StoreDriver;
