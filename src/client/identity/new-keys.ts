@@ -50,7 +50,7 @@ const replacingKey = "replacing";
 /** New secrets behind those in force, which nothing earlier leads to. An interrupted change keeps its keys. */
 export function nextIdentity(identity: Identity, nowMs: number, root = freshSeed()): Identity {
   if (identity.nextRootSeed !== null) return identity;
-  const ids = [...new Set(identity.methods.filter(isOwn).map(({ id }) => id))];
+  const ids = ownIdsOf(identity);
   const rootId = `${identity.did}#root`;
   const under = nameOfSeed(root);
   const methods = ids.map((id) => ({ id, secret: id === rootId ? root : freshSeed(), under }));
@@ -229,79 +229,121 @@ type Staying = {
 };
 
 /**
- * Of each id the last secret counts. What this device neither holds nor has added goes, and so do other key agreements: a
- * lost or removed device could use them. Own components are made from nothing: such a device may have given those that were
- * there a type or rights by which no one reads or signs.
+ * The document under the keys of an identity. What this device neither holds nor has added goes, and so do other key agreements:
+ * a lost or removed device could use them.
  */
 async function withNewKeys(
   document: DidDocument,
-  { did, methods, agreements, rootSeed, nextRootSeed }: Identity,
+  identity: Identity,
   { added, urls, ticked }: Staying,
 ): Promise<DidDocument> {
-  const { agreementType, noticeOf, serviceAt } = await import("./registration.ts");
-  const multikey = (id: string, publicKeyMultibase: string): VerificationMethod => {
-    return { id, type: "Multikey", controller: did, publicKeyMultibase };
+  const ownIds = ownIdsOf(identity);
+  const verificationMethod = await heldMethods(document, identity, added);
+  const rights = { methodIds: verificationMethod.map(({ id }) => id), ownIds };
+  return {
+    ...document,
+    verificationMethod,
+    authentication: authorized(document.authentication, rights, scaleBounds.authentications),
+    keyAgreement: await newestAgreement(document, identity),
+    service: await receivingServices(document, { urls, ticked }, rights),
   };
-  const ids = [...new Set(methods.filter(isOwn).map(({ id }) => id))];
+}
+
+const ownIdsOf = ({ methods }: Identity): readonly string[] => [
+  ...new Set(methods.filter(isOwn).map(({ id }) => id)),
+];
+
+/**
+ * Own methods first, of each id by the last secret, then those that were added, each key once, as far as a document has room: a
+ * removed device may have filled it. They are made from nothing: such a device may have given those that were there a type by
+ * which no one reads or signs.
+ */
+async function heldMethods(
+  { verificationMethod }: DidDocument,
+  identity: Identity,
+  added: readonly string[],
+): Promise<readonly VerificationMethod[]> {
+  const multikey = (id: string, publicKeyMultibase: string): VerificationMethod => {
+    return { id, type: "Multikey", controller: identity.did, publicKeyMultibase };
+  };
+  const ids = ownIdsOf(identity);
   const own = ids.map(async (id) => {
-    const { secret } = methods.findLast((one) => one.id === id) as (typeof methods)[number];
+    const { secret } = identity.methods.findLast((one) => one.id === id) as HeldMethod;
     return multikey(id, renderPublicKey(await ed25519PublicKey(secret)));
   });
-  const others = document.verificationMethod
+  const others = verificationMethod
     .filter(({ id, publicKeyMultibase }) => !ids.includes(id) && added.includes(publicKeyMultibase))
     .map((one) => (parseMethodKey(one) === null ? multikey(one.id, one.publicKeyMultibase) : one));
-  // Own ones first, then each key once, as far as a document has room: a removed device may have filled it.
-  const verificationMethod = [...(await Promise.all(own)), ...eachKeyOnce(others)].slice(
-    0,
-    scaleBounds.verificationMethods,
-  );
-  const isKept = (id: string) => verificationMethod.some((one) => one.id === id);
-  // Whoever else may sign or read, this identity does.
-  const first = verificationMethod.slice(0, 1).map(({ id }) => id);
-  const keptOf = (list: readonly string[], countMax: number) => {
-    const kept = [...new Set(list)].filter(isKept);
-    const mine = kept.filter((id) => ids.includes(id));
-    const theirs = kept.filter((id) => !ids.includes(id));
-    return [...(mine.length > 0 ? mine : first), ...theirs].slice(0, countMax);
-  };
+  const all = [...(await Promise.all(own)), ...eachKeyOnce(others)];
+  return all.slice(0, scaleBounds.verificationMethods);
+}
+
+/** The methods of the new document, and which of them are this identity's own. */
+type Rights = { readonly methodIds: readonly string[]; readonly ownIds: readonly string[] };
+
+/** Of a list of methods that may sign or read those that stay. Whoever else may, this identity does. */
+function authorized(
+  listed: readonly string[],
+  { methodIds, ownIds }: Rights,
+  countMax: number,
+): readonly string[] {
+  const kept = [...new Set(listed)].filter((id) => methodIds.includes(id));
+  const own = kept.filter((id) => ownIds.includes(id));
+  const others = kept.filter((id) => !ownIds.includes(id));
+  return [...(own.length > 0 ? own : methodIds.slice(0, 1)), ...others].slice(0, countMax);
+}
+
+/** The key to seal to, and the notice that bundles are published: that says nothing of a key, and the new methods sign the next. */
+async function newestAgreement(
+  { keyAgreement }: DidDocument,
+  { did, agreements, rootSeed, nextRootSeed }: Identity,
+): Promise<readonly VerificationMethod[]> {
+  const { agreementType, noticeOf } = await import("./registration.ts");
   // Others may have come from another device meanwhile, which a removed one has too.
   const sealing = newestUnder(agreements, nameOfSeed(nextRootSeed ?? rootSeed));
   const last = sealing ?? agreements.at(-1);
-  const keyAgreement = (last === undefined ? [] : [last]).map(async ({ id, secret }) => {
+  const own = (last === undefined ? [] : [last]).map(async ({ id, secret }) => {
     const publicKeyMultibase = renderAgreementKey(await x25519PublicKey(secret));
     return { id, type: agreementType, controller: did, publicKeyMultibase };
   });
-  // That bundles are published says nothing of a key: the next one is signed by the new method.
-  const notice = document.keyAgreement.some(isNotice) ? [noticeOf(did)] : [];
+  return [...(await Promise.all(own)), ...(keyAgreement.some(isNotice) ? [noticeOf(did)] : [])];
+}
+
+/** Services where this device receives or that its user has ticked, with the methods that may still read there. */
+async function receivingServices(
+  { id: did, service }: DidDocument,
+  { urls, ticked }: Pick<Staying, "urls" | "ticked">,
+  rights: Rights,
+): Promise<readonly Service[]> {
+  const { serviceAt } = await import("./registration.ts");
+  const countMax = scaleBounds.serviceAuthorizations;
+  const isKept = (id: string) => rights.methodIds.includes(id);
   const isTicked = (url: string) => ticked.some(({ endpoints }) => endpoints.includes(url));
-  const service = document.service.flatMap((one): Service[] => {
+  const staying = service.flatMap((one): Service[] => {
     const { authorization, type } = one;
     const place = places.find((each) => each.type === type);
-    const countMax = scaleBounds.serviceAuthorizations;
     if (place === undefined) {
       const isSame = authorization === null || authorization.every(isKept);
-      return [isSame ? one : { ...one, authorization: keptOf(authorization, countMax) }];
+      return [
+        isSame ? one : { ...one, authorization: authorized(authorization, rights, countMax) },
+      ];
     }
     const url = urls?.[place.url] ?? null;
     const serviceEndpoint = one.serviceEndpoint.filter(
       (each) => url === null || mayBeNode(each, url) || isTicked(each),
     );
     if (serviceEndpoint.length === 0) return [];
-    return [{ ...one, serviceEndpoint, authorization: keptOf(authorization ?? [], countMax) }];
+    const readers = authorized(authorization ?? [], rights, countMax);
+    return [{ ...one, serviceEndpoint, authorization: readers }];
   });
+  const first = rights.methodIds.slice(0, 1);
   const missing = places.flatMap(({ type, fragment, url }) =>
-    urls === null || service.some((one) => one.type === type)
+    urls === null || staying.some((one) => one.type === type)
       ? []
-      : [{ ...serviceAt(did, { fragment, type, url: urls[url] }), authorization: first }],
+      : [{ ...serviceAt(did as Did, { fragment, type, url: urls[url] }), authorization: first }],
   );
   const isFree = ({ id }: Service) => missing.every((one) => one.id !== id);
-  return {
-    ...document,
-    verificationMethod,
-    authentication: keptOf(document.authentication, scaleBounds.authentications),
-    keyAgreement: [...(await Promise.all(keyAgreement)), ...notice],
-    service: receivingFirst([...service.filter(isFree), ...missing]),
-  };
+  return receivingFirst([...staying.filter(isFree), ...missing]);
 }
 
 /** Not so for another path at the host of `url`, where this device receives: a node has one address. */
