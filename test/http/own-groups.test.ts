@@ -17,63 +17,19 @@ import {
   successorOf,
   withChange,
 } from "../../src/client/groups/statements.ts";
-import { restore } from "../../src/client/identity/backup.ts";
 import { ed25519PublicKey, signEd25519 } from "../../src/client/keys/crypto.ts";
 import { groupType } from "../../src/client/mail/content.ts";
 import { groupAt, putGroup } from "../../src/client/store/group-rows.ts";
-import { Table } from "../../src/client/store/table.ts";
 import type { Waypost } from "../../src/client/waypost.ts";
 import { encodeBase64, encodeHex } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import { peopleAtNodes } from "../support/people.ts";
 import { devicesAt, until } from "./own-devices.ts";
+import { dids, type Facts, factsAt, meet, rowAt, say, shows } from "./own-group-facts.ts";
 
 const people = peopleAtNodes();
 const { open } = people;
 const { place, linked } = devicesAt(people);
-
-type Place = ReturnType<typeof place>;
-
-async function meet(...all: readonly Waypost[]): Promise<void> {
-  for (const me of all)
-    for (const other of all)
-      if (me.did !== other.did) await me.store.savePerson(other.did, { isKnown: true });
-}
-type Facts = Awaited<ReturnType<typeof factsAt>>;
-const dids = (...all: readonly Waypost[]): Did[] => all.map(({ did }) => did).sort();
-const factsAt = async (me: Waypost, id: string) => {
-  const group = await me.groups.get(id);
-  if (group === null) return null;
-  const { name, admin, members, standing, next } = group;
-  return { name, admin, members: [...members], standing, next };
-};
-const shows = async (me: Waypost, id: string, wanted: Facts) =>
-  expect(
-    await until(
-      () => factsAt(me, id),
-      (found) => Bun.deepEquals(found, wanted),
-    ),
-  ).toEqual(wanted);
-
-/** A device says something else of a group to the others of its identity. */
-async function say(
-  device: Waypost,
-  where: Place,
-  { id, edit }: { readonly id: string; readonly edit: (row: GroupRow) => GroupRow },
-): Promise<Waypost> {
-  await device.close();
-  const table = await Table.open(where.store, device.identity.storeKey);
-  await table.change(async (batch) => {
-    const row = await groupAt(table, id, batch);
-    if (row !== null) await putGroup(table, batch, edit(row));
-  });
-  return open(where);
-}
-
-async function rowAt(device: Waypost, where: Place, id: string): Promise<GroupRow> {
-  const table = await Table.open(where.store, device.identity.storeKey);
-  return (await groupAt(table, id)) as GroupRow;
-}
 
 /** The other device has taken all that this one said before. */
 async function taken(from: Waypost, at: Waypost): Promise<void> {
@@ -103,7 +59,7 @@ test("a linked device of a thief leaves no one in another's group, and takes it 
   const edit = (row: GroupRow): GroupRow => {
     return { ...row, state: withChange(row.state, wish, Date.now() + 60_000) };
   };
-  const again = await say(thief, where, { id, edit });
+  const again = await say(thief, where, { id, edit, open });
   await taken(again, phone);
   await shows(phone, id, facts);
   // As if Alice had handed it over: the conversation would go on as a group of Mallory's, or of this identity's own.
@@ -111,6 +67,7 @@ test("a linked device of a thief leaves no one in another's group, and takes it 
   for (const next of [mallory.did, phone.did]) {
     last = await say(last, where, {
       id,
+      open,
       edit: (row) => {
         const { id: before, maker, nonce } = row.former?.[0] ?? row.state;
         const state = successorOf({ ...row.state, id: before, maker, nonce, next });
@@ -163,7 +120,7 @@ test("a linked device of a thief empties no group by a way whose first id is mad
     const gone = { id: crypto.randomUUID(), maker, nonce, next: mallory.did, atMs: 1 };
     return { ...newRow(emptyGroup(mallory.did, crypto.randomUUID())), former: [gone] };
   };
-  const again = await say(thief, where, { id, edit });
+  const again = await say(thief, where, { id, edit, open });
   await taken(again, phone);
   expect(await factsAt(phone, id)).toEqual(facts);
   await removeOther(phone);
@@ -197,7 +154,7 @@ test("a linked device of a thief leads a group that was handed over to no one el
   const edit = (row: GroupRow): GroupRow => {
     return { ...row, state, former: [{ ...first, next, atMs: 1 }], statements };
   };
-  const again = await say(thief, where, { id, edit });
+  const again = await say(thief, where, { id, edit, open });
   await taken(again, phone);
   expect(await factsAt(phone, id)).toEqual(facts);
   await removeOther(phone);
@@ -226,7 +183,7 @@ test("a linked device of a thief accepts no later invitation, and shuts the iden
   const edit = (row: GroupRow): GroupRow => {
     return { ...row, joined: last, state: { ...row.state, left: { [phone.did]: last } } };
   };
-  const again = await say(thief, where, { id, edit });
+  const again = await say(thief, where, { id, edit, open });
   await taken(again, phone);
   // What it may say for this identity: that it has left.
   expect((await factsAt(phone, id))?.standing).toBe("out");
@@ -262,7 +219,7 @@ test("what a removed device said of a group counts no more, also of a later invi
   const edit = (row: GroupRow): GroupRow => {
     return { ...row, joined: last, statements: [...row.statements, statement] };
   };
-  const again = await say(thief, where, { id, edit });
+  const again = await say(thief, where, { id, edit, open });
   await taken(again, phone);
   await removeOther(phone);
   await (await alice.groups.get(id))?.change({ remove: [phone.did] });
@@ -319,6 +276,7 @@ test("what a device of a thief says of a time to come keeps no own group as it i
   const last = Number.MAX_SAFE_INTEGER;
   const again = await say(thief, where, {
     id,
+    open,
     edit: (row) => ({
       ...row,
       state: {
@@ -431,7 +389,7 @@ async function handedOverAside(isOff: boolean): Promise<void> {
     state: { ...row.state, next: mallory.did },
     handOvers: [handOver],
   });
-  const again = await say(thief, where, { id, edit });
+  const again = await say(thief, where, { id, edit, open });
   await until(
     async () => told.length,
     (count) => count > 0,
@@ -529,70 +487,3 @@ test("a member with a replaced key of the admin and a friend there lead neither 
   await (await alice.groups.get(id))?.change({ remove: [mallory.did, eve.did] });
   await shows(bob, id, { ...facts, members: dids(alice, bob), standing: "joined" });
 }, 60_000);
-
-test("who restores a backup from before a hand-over, under new keys, comes after the others", async () => {
-  const [alice, bob, carol] = [await open(place()), await open(place()), await open(place())];
-  await meet(alice, bob, carol);
-  const { id } = await alice.groups.create("Hiking", [bob.did, carol.did]);
-  const members = dids(alice, bob, carol);
-  const facts = { name: "Hiking", members, standing: "joined" as const, next: null };
-  for (const me of [bob, carol]) await shows(me, id, { ...facts, admin: alice.did });
-  const file = await new Response(await alice.backup({ passphrase: "p" })).bytes();
-  await (await alice.groups.get(id))?.change({ admin: carol.did });
-  for (const me of [alice, bob, carol]) await shows(me, id, { ...facts, admin: carol.did });
-  await alice.close();
-  const where = place();
-  await restore(new Response(file).body as ReadableStream<Uint8Array>, {
-    ...{ passphrase: "p", keys: where.keys, store: where.store },
-    ...{ areOthersLost: true, directoryUrl: people.at.url },
-  });
-  const again = await open(where);
-  await shows(again, id, { ...facts, admin: alice.did });
-  await (await carol.groups.get(id))?.send("from Carol");
-  await (await bob.groups.get(id))?.send("from Bob");
-  await shows(again, id, { ...facts, admin: carol.did });
-  const texts = await until(
-    async () => (await again.store.messages(id)).map(({ text }) => text),
-    (found) => found.includes("from Bob") && found.includes("from Carol"),
-  );
-  expect(texts).toEqual(expect.arrayContaining(["from Bob", "from Carol"]));
-}, 60_000);
-
-test("who was added after the backup of a lost device learns that the restored one has them out", async () => {
-  const bobAt = place();
-  const [alice, bob, carol] = [await open(place()), await open(bobAt), await open(place())];
-  await meet(alice, bob, carol);
-  const { id } = await alice.groups.create("Hiking", [bob.did]);
-  const standing = async (me: Waypost) => (await me.groups.get(id))?.standing;
-  await until(
-    () => standing(bob),
-    (now) => now === "joined",
-  );
-  const file = await new Response(await alice.backup({ passphrase: "p" })).bytes();
-  await (await alice.groups.get(id))?.change({ add: [carol.did] });
-  const shown = async () => (await bob.groups.get(id))?.members.length;
-  await until(shown, (count) => count === 3);
-  await until(
-    () => standing(carol),
-    (now) => now === "joined",
-  );
-  await alice.close();
-  const where = place();
-  await restore(new Response(file).body as ReadableStream<Uint8Array>, {
-    ...{ passphrase: "p", keys: where.keys, store: where.store },
-    ...{ areOthersLost: true, directoryUrl: people.at.url },
-  });
-  const again = await open(where);
-  // As he answers her, at most a minute after she has said something.
-  const { statements } = await rowAt(bob, bobAt, id);
-  const bundle = renderBundle({ statements, leavings: [] });
-  await bob.send(again.did, bundle, { group: id, mediaType: groupType, receipt: false });
-  expect(await until(shown, (count) => count === 2)).toBe(2);
-  // Without a word of hers.
-  const now = await until(
-    () => standing(carol),
-    (one) => one === "out",
-  );
-  expect(now).toBe("out");
-  expect(await standing(again)).toBe("joined");
-}, 150_000);

@@ -404,7 +404,7 @@ export class Device {
   #show(to: Did): void {
     if (!isIn(this.kept.group, to)) return;
     this.say(this.#bundle(), [to]);
-    const statements = this.#removals.missingFor(to);
+    const statements = this.#removals.signed(this.#removals.missingFor(to));
     if (statements.length > 0) this.say({ statements, leavings: [] }, [to]);
   }
 

@@ -22,7 +22,12 @@ import {
   mayHandOver,
   withoutNext,
 } from "../../src/client/groups/handing.ts";
-import { keepFormer, missingRemovals, withRemovals } from "../../src/client/groups/removals.ts";
+import {
+  keepFormer,
+  missingRemovals,
+  ownStatements,
+  withRemovals,
+} from "../../src/client/groups/removals.ts";
 import {
   answerTo,
   type GroupState,
@@ -92,6 +97,7 @@ export const realRules = {
   keepFormer,
   missingRemovals,
   withRemovals,
+  ownStatements,
   /** Whether a wish to hand a group over counts that was made under the first key, where the second one is in force. */
   countsWish: (made: number, now: number): boolean => made === now,
   /** What counts of another own device's state of a group that this identity has not made, beside what is signed. */

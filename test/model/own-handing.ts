@@ -203,7 +203,7 @@ export class Handing {
     const before = kept.group;
     this.#setRow(world.rules.follow(this.#row(), counting, { founded, nowMs: world.nowMs }));
     if (kept.group.id !== before.id) {
-      this.#removals.keep(before.maker === this.#device.identity);
+      this.#removals.keep(before);
       kept.groupRoot = this.#device.isMaker ? kept.ring.head.number : 0;
     }
   }

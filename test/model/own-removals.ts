@@ -1,5 +1,5 @@
 /** Removals of a group that was handed over, in the world of `own-world.ts`: who keeps them, and who takes them up. */
-import { isIn } from "../../src/client/groups/statements.ts";
+import { type GroupState, isIn } from "../../src/client/groups/statements.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import type { Device } from "./own-device.ts";
 import { dayMs, type Signed, secondMs } from "./own-facts.ts";
@@ -21,12 +21,24 @@ export class Removals {
     return to === state.maker ? rules.missingRemovals({ state, former }, removals, nowMs) : [];
   }
 
-  /** What the device keeps of the group that it leaves. */
-  keep(wasMaker: boolean): void {
-    const { kept } = this.#device;
-    const said = wasMaker ? [] : kept.statements;
-    kept.removals = this.#world.rules.keepFormer(said, kept.removals);
+  /** What the device keeps of the group that it leaves: of its own, what it had, to be signed when it is shown. */
+  keep(before: GroupState): void {
+    const { kept, identity } = this.#device;
+    const { rules } = this.#world;
+    const isOwn = before.maker === identity;
+    const { root } = kept.ring.head;
+    const own = rules.ownStatements(before, root).map(({ statement }) => ({ statement, root }));
+    const said = isOwn ? own : kept.statements;
+    kept.removals = rules.keepFormer(said, kept.removals);
     kept.statements = [];
+  }
+
+  /** Under the keys in force. */
+  signed(all: readonly Signed[]): Signed[] {
+    const { kept, identity } = this.#device;
+    const { root } = kept.ring.head;
+    const isAble = kept.seeds.includes(root);
+    return all.map((one) => (isAble && one.statement.maker === identity ? { ...one, root } : one));
   }
 
   /** Of the groups before, as the next admin: by the key in force, and what it has heard by that itself (`isHeld`). */
@@ -51,11 +63,15 @@ export class Removals {
       leaks.add("who has a replaced key of a former admin takes somebody out");
     kept.group = rules.withRemovals({ state, former }, statement, nowMs);
     if (kept.group === state) return;
-    const lastMs = handedOver.atMs + dayMs;
-    const isLate = Object.entries(kept.group.members).some(
-      ([of, [, version]]) => version !== state.members[of]?.[1] && version * secondMs > lastMs,
-    );
-    if (isLate) leaks.add("a former admin takes somebody out after the hand-over");
+    const lastMs = Math.max(handedOver.atMs + dayMs, nowMs);
+    for (const [of, part] of Object.entries(kept.group.members)) {
+      const [, saidAt] = state.members[of] ?? ["out", 0];
+      if (part[1] === saidAt) continue;
+      if (part[1] * secondMs > lastMs)
+        leaks.add("a former admin takes somebody out in a version to come");
+      if (saidAt * secondMs > handedOver.atMs)
+        leaks.add("a former admin changes what the next one has said since");
+    }
     if (isIn(state, identity) && !isIn(kept.group, identity))
       leaks.add("a former admin takes the next one out");
   }

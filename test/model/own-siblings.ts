@@ -103,7 +103,7 @@ export class Siblings {
     const device = this.#device;
     const { kept } = device;
     const isOwn = group.maker === device.identity;
-    this.#removals.keep(device.isMaker);
+    this.#removals.keep(kept.group);
     kept.former = former;
     kept.group = isOwn ? group : emptyGroup(group.maker, group.nonce);
     kept.groupRoot = isOwn ? groupRoot : 0;

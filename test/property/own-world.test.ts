@@ -104,6 +104,9 @@ const defects: Readonly<Record<string, Partial<Rules>>> = {
     },
   },
   "a removal that the next admin has not heard is lost": { withRemovals: ({ state }) => state },
+  "what a former admin's device had said stays behind in the group before": {
+    ownStatements: () => [],
+  },
   "a replaced key of a former admin takes people out": { removesAt: () => true },
   "a former admin takes people out for ever": {
     withRemovals: ({ state, former = [] }, { id, members }) =>
@@ -127,6 +130,8 @@ const defects: Readonly<Record<string, Partial<Rules>>> = {
 const firstSeeds: Readonly<Record<string, number>> = {
   "an answer that was sealed to a lost key is never given again": 12_400,
   "a removal that the next admin has not heard is lost": 11_400,
+  "a former admin takes people out for ever": 590,
+  "what a former admin's device had said stays behind in the group before": 327_262,
 };
 
 for (const [what, rules] of Object.entries(defects))

@@ -123,7 +123,7 @@ export type StoreChange = {
   readonly type: "changed";
   readonly conversation: string | null;
   readonly id: string | null;
-  /** `overtaken`: a change of a group by a device of this identity has lost against another one's. */
+  /** `overtaken`: a change of a group by this identity has lost against one by another device of it, or by the next admin. */
   readonly what:
     | "message"
     | "state"

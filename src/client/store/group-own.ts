@@ -116,7 +116,7 @@ function takeRow(
     const former = isWay ? way : [];
     const known = held?.state ?? emptyGroup(own, given.state.nonce);
     const state = withRoom(withBackedNext(given, handOvers), known);
-    const removals = held === null ? [] : removalsOf(held);
+    const removals = held === null ? [] : removalsOf(held, own);
     const backed = { ...given, ...signedOf(given, said), state, former, handOvers, removals };
     const near = nearRow(backed, { own, root, nowMs });
     const joint = held === null ? near : mergeRows(held, near, { own, root });
@@ -130,7 +130,7 @@ function takeRow(
     return { row, isOwed: isUnknown || near.state !== backed.state };
   }
   const { maker, nonce } = given.state;
-  const removals = held === null ? [] : removalsOf(held);
+  const removals = held === null ? [] : removalsOf(held, own);
   const begun = { ...newRow(emptyGroup(maker, nonce)), former: way, removals };
   const { waiting = [], owed = [], joined = 0 } = held ?? {};
   const mine = held === null ? {} : notesIn(held);

@@ -19,6 +19,7 @@ import {
   keepStatements,
   membersMax,
   newRow,
+  overtaken,
   placeOf,
   type SignedHandOver,
   type SignedLeaving,
@@ -30,7 +31,7 @@ import {
   withState,
 } from "../groups/bundles.ts";
 import { follow, goOnMs, isHandedOver, namesOf, withoutNext } from "../groups/handing.ts";
-import { keepFormer, missingRemovals, withRemovals } from "../groups/removals.ts";
+import { keepFormer, missingRemovals, ownStatements, withRemovals } from "../groups/removals.ts";
 import {
   emptyGroup,
   type GroupState,
@@ -191,8 +192,10 @@ export async function rowNamed(
 }
 
 /** What a row that goes on to the next group keeps of it. */
-export const removalsOf = ({ statements, removals = [] }: GroupRow): SignedStatement[] =>
-  keepFormer(statements, removals);
+export function removalsOf({ state, root, statements, removals = [] }: GroupRow, own: Did) {
+  const said = state.maker === own ? ownStatements(state, root) : statements;
+  return keepFormer<SignedStatement>(said, removals);
+}
 
 /** Ids of groups of which an admin has said something by their key in force. */
 const foundedIn = ({ statements }: Examined): Set<string> =>
@@ -257,7 +260,7 @@ export function followed(begun: GroupRow, said: Examined, listener: GroupListene
   // What its former admin has signed says nothing of it.
   if (!isOther) return { ...gone, handOvers };
   const { shown: _, restoredMs: _before, ...next } = gone;
-  return { ...next, handOvers, statements: [], root: "", removals: removalsOf(row) };
+  return { ...next, handOvers, statements: [], root: "", removals: removalsOf(row, own) };
 }
 
 export function hearAll(begun: GroupRow, said: Examined, listener: GroupListener) {
@@ -376,6 +379,12 @@ export function countingState(state: GroupState, own: OwnStore): GroupState {
 
 export const isOther = (before: GroupRow | null, after: GroupRow): boolean =>
   before === null || !isSameState(before.state, after.state);
+
+/** What to say of it: whether a change by a device of this identity stays behind where another person is the admin from now on. */
+export function newsOf({ before, after }: Heard, own: Did): "group" | "overtaken" {
+  const isLeft = before?.state.maker === own && after.state.maker !== own && !isEmpty(after);
+  return isLeft && overtaken(before, { ...after, was: {} }, after) ? "overtaken" : "group";
+}
 
 /** Who was in by an earlier key's word, of which nothing was known here, as on a restored device. */
 export const putOut = (before: GroupState, after: GroupState): Did[] =>

@@ -57,6 +57,7 @@ import {
   isOther,
   lineIn,
   mustBeAdmin,
+  newsOf,
   putGroup,
   putOut,
   type UnderKeys,
@@ -390,7 +391,8 @@ export class GroupTalk {
       });
       if (heard === null || !isOther(heard.before, heard.after)) continue;
       const conversation = placeOf(heard.after);
-      this.#own.announce({ type: "changed", conversation, id: null, what: "group" });
+      const what = newsOf(heard, did);
+      this.#own.announce({ type: "changed", conversation, id: null, what });
       await this.heard(heard.before, heard.after);
     }
   }
@@ -405,7 +407,9 @@ export class GroupTalk {
   /** To one who may have more, and answers it. What the next admin has not heard goes under the id that the group had. */
   async show(row: GroupRow, to: Did): Promise<void> {
     await this.say(row, [to]);
-    for (const one of removalsFor(row, to, this.#own.nowMs())) {
+    for (const kept of removalsFor(row, to, this.#own.nowMs())) {
+      const isOwn = kept.statement.maker === this.#own.did;
+      const one = isOwn ? await this.#sign(kept.statement) : kept;
       const bundle = renderBundle({ statements: [one], leavings: [] });
       const within = { ...addressed(row), id: one.statement.id, put: null, line: null };
       await this.#sending.send([to], bundle, changing(one.statement.id), within);

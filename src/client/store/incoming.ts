@@ -46,6 +46,7 @@ import {
   isOther,
   lineIn,
   markMisfiled,
+  newsOf,
 } from "./group-rows.ts";
 import type { GroupTalk } from "./group-talk.ts";
 import { type HandedRow, HandingOver } from "./handing-over.ts";
@@ -331,7 +332,7 @@ export class Incoming {
     after.unshift(() => this.#talk.heard(before, now));
     const conversation = placeOf(now);
     after.unshift(async () =>
-      this.#own.announce({ type: "changed", conversation, id: null, what: "group" }),
+      this.#own.announce({ type: "changed", conversation, id: null, what: newsOf(heard, own) }),
     );
     return shownRow({ ...row, conversation, group: conversation }, heard);
   }

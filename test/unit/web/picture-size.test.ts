@@ -1,5 +1,6 @@
-/** Sizes that headers of pictures state; made by hand from the texts of the formats. */
+/** Sizes that headers of pictures state, made by hand from the texts of the formats, and which of them the app draws. */
 import { expect, test } from "bun:test";
+import { isShownPicture, smallPicture } from "../../../src/web/files.ts";
 import { pictureSize } from "../../../src/web/picture-size.ts";
 
 const bytes = (...parts: (string | readonly number[])[]): Uint8Array =>
@@ -46,4 +47,31 @@ test.each([
 test("other bytes, and a JPEG whose frame is not there, state none", () => {
   expect(pictureSize(bytes("<svg width='1'/>"))).toBeNull();
   expect(pictureSize(bytes([0xff, 0xd8, 0xff, 0xda, 0, 2, 1, 2, 3]))).toBeNull();
+});
+
+const pngOf = (width: number, height: number): Uint8Array<ArrayBuffer> => {
+  const head = png.slice();
+  const view = new DataView(head.buffer);
+  view.setUint32(16, width);
+  view.setUint32(20, height);
+  return head;
+};
+
+test("a picture of a few bytes that stands for a gigabyte of pixels is not drawn, in a profile nor in a conversation", async () => {
+  const drawn = async (width: number, height: number) =>
+    (await smallPicture(new Blob([pngOf(width, height)]))) !== null;
+  const sides = [
+    [1_024, 1_024],
+    [1_025, 1],
+    [1, 1_025],
+    [14_000, 14_000],
+  ] as const;
+  expect(await Promise.all(sides.map(([width, height]) => drawn(width, height)))).toEqual([
+    true,
+    false,
+    false,
+    false,
+  ]);
+  expect(isShownPicture(pngOf(8_000, 5_000), 24_000)).toBe(true);
+  expect(isShownPicture(pngOf(14_000, 14_000), 24_000)).toBe(false);
 });
