@@ -58,8 +58,8 @@ export class Upkeep {
         resolve();
       };
       const isFinal = async ({ code }: ClientError) => code === "root_replaced";
-      const end = () => this.#identity.inOrder(() => this.#publishNext());
-      void insist(end, { signal, report, isFinal }).finally(resolve);
+      const publishNext = () => this.#identity.inOrder(() => this.#publishNext());
+      void insist(publishNext, { signal, report, isFinal }).finally(resolve);
     });
   }
 

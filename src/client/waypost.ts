@@ -116,7 +116,7 @@ export class Waypost {
     client.known.downgraded = (did) => identity.emit({ type: "downgraded", did });
     const me = new Waypost(identity, { ...options, keys });
     if (options.store !== undefined) me.#session = await me.#openStore(options.store);
-    const begin = async () => {
+    const settle = async () => {
       const isNew = await settleIdentity(client, identity.secrets, { ...options, urls });
       await me.#upkeep.endReplacing();
       await me.#upkeep.rotateIfDue();
@@ -133,8 +133,8 @@ export class Waypost {
     };
     try {
       // What was settled once opens without a network, and looks when there is one.
-      if ((await me.#session?.isSettled()) === true) void me.#upkeep.orFailed("watch", begin);
-      else await retryTemporary(begin, { retries, signal, withinMs });
+      if ((await me.#session?.isSettled()) === true) void me.#upkeep.orFailed("watch", settle);
+      else await retryTemporary(settle, { retries, signal, withinMs });
       if (signal?.aborted === true) throw abortedError();
       await me.#session?.settled();
       me.#session?.start();

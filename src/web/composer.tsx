@@ -41,7 +41,7 @@ const unwritten = {
 function draftWriter(to: string): (text: string) => void {
   let next: string | null = null;
   let isWriting = false;
-  const write = async () => {
+  const saveNext = async () => {
     isWriting = true;
     while (next !== null) {
       const text = next;
@@ -54,7 +54,7 @@ function draftWriter(to: string): (text: string) => void {
   return (text) => {
     next = text;
     unwritten.put(to, text);
-    if (!isWriting) void write();
+    if (!isWriting) void saveNext();
   };
 }
 
@@ -75,14 +75,14 @@ function useDraft(to: string) {
   useEffect(() => {
     let isOver = false;
     // What was typed before the store answered stays.
-    const show = (kept: string) => !isOver && typed.current === null && setText(kept);
-    void draftOf(to).then(show, () => undefined);
+    const showKept = (kept: string) => !isOver && typed.current === null && setText(kept);
+    void draftOf(to).then(showKept, () => undefined);
     // What another device has typed or sent shows as soon as nothing was typed here for a while.
     let timer: ReturnType<typeof setTimeout> | undefined;
-    const look = () => {
+    const showWhenIdle = () => {
       clearTimeout(timer);
       const leftMs = typedMs.current + pauseMs - performance.now();
-      if (leftMs > 0) timer = setTimeout(look, leftMs);
+      if (leftMs > 0) timer = setTimeout(showWhenIdle, leftMs);
       else
         void me.store.draft(to).then(
           (kept) => isOver || setText(kept),
@@ -90,7 +90,8 @@ function useDraft(to: string) {
         );
     };
     const stop = me.on((event) => {
-      if (event.type === "changed" && event.what === "chosen" && event.conversation === to) look();
+      if (event.type === "changed" && event.what === "chosen" && event.conversation === to)
+        showWhenIdle();
     });
     return () => {
       isOver = true;
@@ -230,7 +231,7 @@ export function Composer(props: ComposerProps) {
   const { text, type, files, add, drop, send, canSend } = useWriting(props);
   const field = useRef<HTMLTextAreaElement>(null);
   const meant = meantBy(sought, members);
-  const look = () =>
+  const updateSought = () =>
     setSought(soughtIn(field.current?.value ?? "", field.current?.selectionStart ?? 0));
   const call = (member: Member) => {
     type(withCall(text, field.current?.selectionStart ?? text.length, member));
@@ -263,7 +264,7 @@ export function Composer(props: ComposerProps) {
         placeholder={t.message}
         onInput={({ currentTarget }) => {
           type(currentTarget.value);
-          look();
+          updateSought();
         }}
         onPaste={(event) => {
           const { files: pasted = null } = event.clipboardData ?? {};
@@ -318,11 +319,11 @@ function Chosen({ files, onDrop }: ChosenProps) {
 }
 
 function Preview({ file }: { readonly file: File }) {
-  const load = async () => {
+  const loadPreview = async () => {
     const start = new Uint8Array(await file.slice(0, pictureHeadBytes).arrayBuffer());
     return isShownPicture(start, file.size) ? file : null;
   };
-  const url = useUrl(load, [file]);
+  const url = useUrl(loadPreview, [file]);
   const heard = useUrl(async () => (/^audio\//.test(file.type) ? file : null), [file]);
   if (heard) return <Sound url={heard} name={fileName(file.name)} />;
   return url ? <img src={url} alt="" /> : <Icon shape="file" />;

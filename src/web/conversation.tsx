@@ -100,7 +100,7 @@ export function ConversationView({ id, at, open }: ConversationProps) {
 /** Somebody whom this person has never written to. */
 function Request({ person }: { readonly person: Person }) {
   const [name, setName] = useState(oneLine(person.claimed?.name ?? ""));
-  const accept = () =>
+  const acceptPerson = () =>
     me.store.savePerson(person.did, {
       isKnown: true,
       ...(name.trim() === "" ? {} : { name: name.trim() }),
@@ -108,7 +108,7 @@ function Request({ person }: { readonly person: Person }) {
   return (
     <section class="request" aria-label={t.request}>
       <p>{t.requestText}</p>
-      <Form submit={t.accept} onSubmit={accept}>
+      <Form submit={t.accept} onSubmit={acceptPerson}>
         <Input value={name} onText={setName} maxLength={60} label={t.nameForThem} />
       </Form>
       <BlockButton {...person} />
@@ -206,7 +206,7 @@ function Messages({
   // What arrives late may stand above the last one.
   const arrivedMs = lastArrivalOf(shown ?? []);
   /** Whenever the end is in sight and the page has the focus, all that is shown is read. */
-  const read = () => {
+  const markRead = () => {
     // Before they are read from the store, none is in sight: the place may be an old message.
     if (arrivedMs === null || arrivedMs === marked.current) return;
     if (!document.hasFocus() || !isAtEnd()) return;
@@ -216,13 +216,13 @@ function Messages({
     });
   };
   useEffect(() => {
-    read();
-    addEventListener("focus", read);
-    return () => removeEventListener("focus", read);
+    markRead();
+    addEventListener("focus", markRead);
+    return () => removeEventListener("focus", markRead);
   }, [id, arrivedMs]);
   const scrolled = () => {
     look();
-    read();
+    markRead();
   };
   return (
     <>

@@ -27,12 +27,12 @@ export function LinkThis() {
       void cancel();
     };
   }, [invitation]);
-  const begin = (text: string) => {
+  const retryWith = (text: string) => {
     setProblem(null);
     setInvitation(text);
   };
   const isUninvited = /^invitation_/.test(problem?.code ?? "");
-  if (isUninvited) return <AskInvitation isRefused={invitation !== null} onGiven={begin} />;
+  if (isUninvited) return <AskInvitation isRefused={invitation !== null} onGiven={retryWith} />;
   if (problem !== null) return <Problem text={failureText(problem)} />;
   if (code === null) return <p role="status">{t.makingCode}</p>;
   return (
@@ -116,13 +116,13 @@ function NewDevice() {
   const [code, setCode] = useState<string | null>(null);
   const [link, setLink] = useState<string | null>(null);
   const [name, setName] = useState("");
-  const begin = async () => {
+  const beginLinking = async () => {
     // Before there is an answer: a device that was invited already shows its code.
     setCode("");
     const made = await me.devices.invitation();
     setLink(made === null ? null : deviceLink(made.code));
   };
-  const accept = async (text: string) => {
+  const acceptDevice = async (text: string) => {
     await me.devices.acceptLink(text, name.trim() || t.device);
     setCode(null);
     toast(t.deviceLinked);
@@ -130,7 +130,7 @@ function NewDevice() {
   if (code === null)
     return (
       <p>
-        <Button onClick={begin}>{t.addDevice}</Button>
+        <Button onClick={beginLinking}>{t.addDevice}</Button>
       </p>
     );
   return (
@@ -144,7 +144,7 @@ function NewDevice() {
         </>
       )}
       {canScan() && <Scanner onFound={setCode} />}
-      <Form submit={t.link} busy={t.linking} onSubmit={() => accept(code)}>
+      <Form submit={t.link} busy={t.linking} onSubmit={() => acceptDevice(code)}>
         <Input
           value={code}
           onText={setCode}

@@ -78,14 +78,14 @@ function GroupForm({ group, people, onClose }: FormProps) {
   const [chosen, setChosen] = useState(new Set(members));
   const isMine = group === null || (group.admin === me.did && group.standing === "joined");
   const listed = isMine ? [...new Set([...members, ...known])] : members;
-  const save = async () => {
+  const saveGroup = async () => {
     const add = [...chosen].filter((did) => !members.includes(did));
     const remove = members.filter((did) => !chosen.has(did));
     if (group !== null) await group.change({ name: name.trim(), add, remove });
     else showConversation((await me.groups.create(name.trim(), add)).id);
     onClose();
   };
-  const choose = (did: string) =>
+  const toggleMember = (did: string) =>
     setChosen((now) =>
       now.has(did) ? new Set([...now].filter((one) => one !== did)) : new Set([...now, did]),
     );
@@ -95,7 +95,7 @@ function GroupForm({ group, people, onClose }: FormProps) {
       <ul>
         {listed.map((did) => (
           <li key={did}>
-            <Check isOn={chosen.has(did)} disabled={!isMine} onChange={() => choose(did)}>
+            <Check isOn={chosen.has(did)} disabled={!isMine} onChange={() => toggleMember(did)}>
               <bdi>{nameFor(did)}</bdi>
               {did === group?.admin && <span class="good">{t.admin}</span>}
             </Check>
@@ -116,7 +116,7 @@ function GroupForm({ group, people, onClose }: FormProps) {
   );
   if (!isMine) return list;
   return (
-    <Form submit={group === null ? t.makeTheGroup : t.save} onSubmit={save}>
+    <Form submit={group === null ? t.makeTheGroup : t.save} onSubmit={saveGroup}>
       <Input label={t.nameOfGroup} value={name} onText={setName} maxLength={60} required />
       {list}
     </Form>

@@ -37,7 +37,8 @@ export function useMessages(id: string, at: string | null): History {
   const [held, setHeld] = useState<Held | null>(null);
   const isReading = useRef(false);
   // Of what is held when the change is made: a page may have come since this was drawn.
-  const change = (how: (now: Held) => Held) => setHeld((now) => (now === null ? now : how(now)));
+  const changeHeld = (how: (now: Held) => Held) =>
+    setHeld((now) => (now === null ? now : how(now)));
   useEffect(() => {
     let isOver = false;
     setHeld(null);
@@ -45,7 +46,7 @@ export function useMessages(id: string, at: string | null): History {
     const stop = me.on((event) => {
       if (event.type !== "changed" || event.conversation !== id) return;
       if (event.what === "removed" || event.what === "message" || event.what === "state")
-        void historyChange(id, event).then((how) => isOver || change(how));
+        void historyChange(id, event).then((how) => isOver || changeHeld(how));
     });
     return () => {
       isOver = true;
@@ -59,7 +60,7 @@ export function useMessages(id: string, at: string | null): History {
     void me.store
       .messages(id, { before, limit: page })
       .then((more) =>
-        change(({ all }) => ({ all: [...more, ...all], isWhole: more.length < page })),
+        changeHeld(({ all }) => ({ all: [...more, ...all], isWhole: more.length < page })),
       )
       .finally(() => {
         isReading.current = false;

@@ -7,13 +7,13 @@ import { t } from "./words/language.ts";
 
 export function LockSettings() {
   const [locks, setLocks] = useState<readonly Lock["kind"][] | null>(null);
-  const look = async () => setLocks(await locked.kinds());
-  useEffect(() => void attempt(look), []);
+  const loadLocks = async () => setLocks(await locked.kinds());
+  useEffect(() => void attempt(loadLocks), []);
   if (locks === null) return null;
   const [isSetUp, hasPasskey] = [locks.length > 0, locks.includes("passkey")];
   const changePasskey = async () => {
     await (hasPasskey ? locked.removePasskeys() : locked.addLock(passkeyLock()));
-    await look();
+    await loadLocks();
   };
   return (
     <>
@@ -56,12 +56,12 @@ function Passphrase({ submit, onChosen }: PassphraseProps) {
   const [first, setFirst] = useState("");
   const [second, setSecond] = useState("");
   const [code, setCode] = useState<string | null>(null);
-  const choose = async () => {
+  const confirmPassphrase = async () => {
     if (code === null && first !== second) throw new Error(t.notTheSame);
     await onChosen(code ?? first);
   };
   return (
-    <Form submit={submit} busy={t.sealing} onSubmit={choose}>
+    <Form submit={submit} busy={t.sealing} onSubmit={confirmPassphrase}>
       {code === null ? (
         <>
           <Input {...newPassphrase} label={t.lockPassphrase} value={first} onText={setFirst} />

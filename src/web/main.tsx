@@ -42,11 +42,11 @@ async function keepInstalled(): Promise<void> {
   registration.addEventListener("updatefound", () => {
     registration.installing?.addEventListener("statechange", offer);
   });
-  const look = () => void registration.update().catch(() => undefined);
-  setInterval(look, lookMs);
+  const updateWorker = () => void registration.update().catch(() => undefined);
+  setInterval(updateWorker, lookMs);
   document.addEventListener(
     "visibilitychange",
-    () => document.visibilityState === "visible" && look(),
+    () => document.visibilityState === "visible" && updateWorker(),
   );
 }
 

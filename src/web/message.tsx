@@ -217,7 +217,7 @@ function EditForm({ message, onDone }: EditProps) {
   const [text, setText] = useState(message.text ?? "");
   const field = useRef<HTMLTextAreaElement>(null);
   useEffect(() => field.current?.focus(), []);
-  const save = () => {
+  const saveEdit = () => {
     const next = text.trim();
     if (next === "") return;
     onDone();
@@ -228,7 +228,7 @@ function EditForm({ message, onDone }: EditProps) {
       class="editing"
       onSubmit={(event) => {
         event.preventDefault();
-        save();
+        saveEdit();
       }}
     >
       <textarea
@@ -243,7 +243,7 @@ function EditForm({ message, onDone }: EditProps) {
           if (event.key === "Escape") onDone();
           if (event.key !== "Enter" || event.shiftKey || isOfInputMethod(event)) return;
           event.preventDefault();
-          save();
+          saveEdit();
         }}
       />
       <div class="buttons">
@@ -351,11 +351,11 @@ function Picture({
   onShown,
 }: Pick<BubbleProps, "message"> & { name: string; onShown: () => void }) {
   const place = useRef<HTMLDivElement>(null);
-  const load = async () => {
+  const loadPicture = async () => {
     if (place.current !== null) await inSight(place.current);
     return pictureOf(me.store, message);
   };
-  const url = useUrl(load, [message.key]);
+  const url = useUrl(loadPicture, [message.key]);
   if (url === "") return null;
   const hide = () => place.current?.setAttribute("hidden", "");
   return (

@@ -11,12 +11,12 @@ export const isTwin = (did: string): boolean => twins.has(did);
 
 /** Follows the people of the store. Returns what ends it. */
 export function followNames(): () => void {
-  const look = async () => {
+  const loadTwins = async () => {
     twins = twinsOf(await me.store.people());
   };
-  void look().catch(() => undefined);
+  void loadTwins().catch(() => undefined);
   return me.on((event) => {
     if (event.type === "changed" && (event.what === "person" || event.what === "message"))
-      void look().catch(() => undefined);
+      void loadTwins().catch(() => undefined);
   });
 }

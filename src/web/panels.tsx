@@ -77,7 +77,7 @@ function Invite({ onClose, open }: DialogProps & Pick<PanelsProps, "open">) {
   if (profile === null) return null;
   const { name } = profile;
   const link = invitationLink(me.did, { name, secret, invitation: operatorInvitation() });
-  const write = (text: string) => open({ is: "write", to: parseInvited(text) });
+  const writeTo = (text: string) => open({ is: "write", to: parseInvited(text) });
   return (
     <Dialog title={t.addSomebody} onClose={onClose}>
       <p>{t.inviteText}</p>
@@ -104,7 +104,7 @@ function Invite({ onClose, open }: DialogProps & Pick<PanelsProps, "open">) {
         </select>
       </label>
       <hr />
-      <Form isLine submit={t.write} onSubmit={() => write(address)}>
+      <Form isLine submit={t.write} onSubmit={() => writeTo(address)}>
         <Input
           label={t.writeTo}
           value={address}
@@ -114,7 +114,7 @@ function Invite({ onClose, open }: DialogProps & Pick<PanelsProps, "open">) {
         />
       </Form>
       {canScan() && !scans && <Button onClick={() => setScans(true)}>{t.scanCode}</Button>}
-      {scans && <Scanner onFound={write} />}
+      {scans && <Scanner onFound={writeTo} />}
       <hr />
       <Button onClick={() => open({ is: "group", id: null })}>{t.makeGroup}</Button>
     </Dialog>
@@ -124,7 +124,7 @@ function Invite({ onClose, open }: DialogProps & Pick<PanelsProps, "open">) {
 /** Whom a link or an address leads to. The name of a link is a proposal of its sender. */
 function Write({ to, onClose }: DialogProps & { readonly to: Invited }) {
   const [name, setName] = useState(oneLine(to.name));
-  const begin = async () => {
+  const beginConversation = async () => {
     const did = to.to.startsWith("did:") ? to.to : await lookUp(me.client, to.to);
     if (did === me.did) throw new Error(t.ownInvitation);
     const known = await me.store.person(did);
@@ -139,7 +139,7 @@ function Write({ to, onClose }: DialogProps & { readonly to: Invited }) {
   };
   return (
     <Dialog title={t.writeToSomebody} onClose={onClose}>
-      <Form submit={t.openConversation} onSubmit={begin}>
+      <Form submit={t.openConversation} onSubmit={beginConversation}>
         <Input label={t.nameForPerson} value={name} onText={setName} maxLength={60} autoFocus />
         <p class="address">
           <bdi>{oneLine(to.to, 80)}</bdi>
@@ -153,7 +153,7 @@ function AboutPerson({ did, onClose }: DialogProps & { readonly did: string }) {
   const person = useStored(() => me.store.person(did), [did]);
   const name = nameOf(person, did);
   const claimed = oneLine(person?.claimed?.name ?? "");
-  const save = (change: Partial<Person>) => attempt(() => me.store.savePerson(did, change));
+  const savePerson = (change: Partial<Person>) => attempt(() => me.store.savePerson(did, change));
   return (
     <Dialog title={t.aboutPerson} onClose={onClose}>
       <div class="person">
@@ -164,7 +164,7 @@ function AboutPerson({ did, onClose }: DialogProps & { readonly did: string }) {
             dir="auto"
             value={person?.name ?? ""}
             maxLength={60}
-            onChange={({ currentTarget }) => save({ name: currentTarget.value.trim() })}
+            onChange={({ currentTarget }) => savePerson({ name: currentTarget.value.trim() })}
           />
         </label>
       </div>
@@ -277,7 +277,7 @@ function LanguageSettings() {
 
 function Backup() {
   const [passphrase, setPassphrase] = useState("");
-  const save = async () => {
+  const saveBackup = async () => {
     saveAs(await new Response(await me.backup({ passphrase })).blob(), "waypost.backup");
     setPassphrase("");
     await warnOfState();
@@ -286,7 +286,7 @@ function Backup() {
     <>
       <h3>{t.backup}</h3>
       <p>{t.backupText}</p>
-      <Form isLine submit={t.saveBackup} busy={t.sealing} onSubmit={save}>
+      <Form isLine submit={t.saveBackup} busy={t.sealing} onSubmit={saveBackup}>
         <Input
           {...newPassphrase}
           label={t.passphraseOf10}

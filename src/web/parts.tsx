@@ -271,12 +271,12 @@ export function useUrl(
   useEffect(() => {
     let made = "";
     let isOver = false;
-    const show = (picture: Blob | null) => {
+    const showPicture = (picture: Blob | null) => {
       if (isOver) return;
       if (picture !== null) made = URL.createObjectURL(picture);
       setUrl(made);
     };
-    load().then(show, () => show(null));
+    load().then(showPicture, () => showPicture(null));
     return () => {
       isOver = true;
       setUrl(null);
@@ -297,9 +297,9 @@ type AvatarProps = {
 /** Of people who are known: a stranger's picture could be made to fill the memory. */
 function usePicture({ id, person = null, picture = null }: AvatarProps): string | null {
   const atMs = person?.isKnown === true ? person.claimed?.atMs : undefined;
-  const load = async () =>
+  const loadFace = async () =>
     smallPicture(atMs === undefined ? picture : (await me.store.profile(id)).picture);
-  return useUrl(load, [picture, id, atMs]);
+  return useUrl(loadFace, [picture, id, atMs]);
 }
 
 /** Colors that white and black letters stand out from; a person keeps the same everywhere. */

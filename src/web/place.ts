@@ -22,9 +22,9 @@ export function usePlace(): {
 } {
   const [, again] = useReducer((count: number) => count + 1, 0);
   useEffect(() => {
-    const read = () => again(undefined);
-    addEventListener("hashchange", read);
-    return () => removeEventListener("hashchange", read);
+    const drawAgain = () => again(undefined);
+    addEventListener("hashchange", drawAgain);
+    return () => removeEventListener("hashchange", drawAgain);
   }, []);
   const parts = linkParameters(location.hash);
   return { conversation: parts.get("c"), message: parts.get("m") };

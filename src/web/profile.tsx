@@ -32,9 +32,9 @@ export function ProfileSettings() {
 
 function ProfileForm({ profile }: { readonly profile: Profile }) {
   const [name, setName] = useState(profile.name);
-  const save = (change: Partial<Profile>) => me.store.saveProfile(change);
-  const choose = async (file: File | undefined) => {
-    if (file !== undefined) await save({ picture: await smallPicture(file) });
+  const saveProfile = (change: Partial<Profile>) => me.store.saveProfile(change);
+  const choosePicture = async (file: File | undefined) => {
+    if (file !== undefined) await saveProfile({ picture: await smallPicture(file) });
   };
   return (
     <>
@@ -48,14 +48,14 @@ function ProfileForm({ profile }: { readonly profile: Profile }) {
             class="hidden"
             type="file"
             accept="image/png,image/jpeg,image/webp,image/gif"
-            onChange={({ currentTarget }) => attempt(() => choose(currentTarget.files?.[0]))}
+            onChange={({ currentTarget }) => attempt(() => choosePicture(currentTarget.files?.[0]))}
           />
         </label>
         {profile.picture !== null && (
-          <Button onClick={() => save({ picture: null })}>{t.removeIt}</Button>
+          <Button onClick={() => saveProfile({ picture: null })}>{t.removeIt}</Button>
         )}
       </div>
-      <Form isLine submit={t.saveName} onSubmit={() => save({ name: name.trim() })}>
+      <Form isLine submit={t.saveName} onSubmit={() => saveProfile({ name: name.trim() })}>
         <Input
           label={t.yourName}
           value={name}
@@ -64,7 +64,7 @@ function ProfileForm({ profile }: { readonly profile: Profile }) {
           autocomplete="nickname"
         />
       </Form>
-      <Check isOn={profile.isOpen} onChange={() => save({ isOpen: !profile.isOpen })}>
+      <Check isOn={profile.isOpen} onChange={() => saveProfile({ isOpen: !profile.isOpen })}>
         {t.isOpen}
       </Check>
     </>

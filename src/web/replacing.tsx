@@ -14,12 +14,12 @@ export function addingOf(at: Date | null, by: Device | undefined): string {
 
 export function ReplaceKeys() {
   const [shown, setShown] = useState<ShownReplacement | null>(null);
-  const show = async () =>
+  const showPlan = async () =>
     setShown({ ...(await me.devices.replacement()), all: await me.devices.list() });
   if (shown === null)
     return (
       <p>
-        <Button danger onClick={show}>
+        <Button danger onClick={showPlan}>
           {t.replaceKeys}
         </Button>
       </p>

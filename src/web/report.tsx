@@ -106,7 +106,7 @@ export function Report({ message, onClose }: Props) {
   const { from } = message;
   const named = operator?.named ?? null;
   const isOther = (named?.before ?? null) !== null;
-  const choose = (key: string) => {
+  const toggleMessage = (key: string) => {
     const next = new Set(chosen);
     if (!next.delete(key)) next.add(key);
     setChosen(next);
@@ -143,7 +143,11 @@ export function Report({ message, onClose }: Props) {
           <fieldset class="fields">
             <legend>{t.reportWhich}</legend>
             {(theirs ?? []).map((one) => (
-              <Check key={one.key} isOn={chosen.has(one.key)} onChange={() => choose(one.key)}>
+              <Check
+                key={one.key}
+                isOn={chosen.has(one.key)}
+                onChange={() => toggleMessage(one.key)}
+              >
                 <bdi>{summaryOf(one, "")}</bdi> <time>{timeOf(one.sentAt)}</time>
               </Check>
             ))}

@@ -24,7 +24,7 @@ export function Scanner({ onFound }: { readonly onFound: (text: string) => void 
     const detector = new Class({ formats: ["qr_code"] });
     let stream: MediaStream | null = null;
     let timer: ReturnType<typeof setInterval> | undefined;
-    const begin = async () => {
+    const startCamera = async () => {
       stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
       shown.srcObject = stream;
       await shown.play();
@@ -33,7 +33,7 @@ export function Scanner({ onFound }: { readonly onFound: (text: string) => void 
         if (found !== undefined) onFound(found.rawValue);
       }, everyMs);
     };
-    begin().catch((error: unknown) => toast(failureText(error)));
+    startCamera().catch((error: unknown) => toast(failureText(error)));
     return () => {
       clearInterval(timer);
       for (const track of stream?.getTracks() ?? []) track.stop();

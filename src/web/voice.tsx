@@ -18,9 +18,9 @@ type RecorderProps = { readonly onFile: (file: File) => void };
 export function Recorder({ onFile }: RecorderProps) {
   const [seconds, setSeconds] = useState<number | null>(null);
   const running = useRef<{ readonly end: (isKept: boolean) => void } | null>(null);
-  const end = (isKept: boolean) => running.current?.end(isKept);
-  useEffect(() => () => end(false), []);
-  const begin = async () => {
+  const endRecording = (isKept: boolean) => running.current?.end(isKept);
+  useEffect(() => () => endRecording(false), []);
+  const startRecording = async () => {
     running.current = await record((file) => {
       running.current = null;
       setSeconds(null);
@@ -28,12 +28,12 @@ export function Recorder({ onFile }: RecorderProps) {
     }, setSeconds);
   };
   if (seconds === null)
-    return <IconButton shape="voice" label={t.record} onClick={() => attempt(begin)} />;
+    return <IconButton shape="voice" label={t.record} onClick={() => attempt(startRecording)} />;
   return (
     <span class="recording" role="status">
-      <IconButton shape="close" label={t.dropRecording} onClick={() => end(false)} />
+      <IconButton shape="close" label={t.dropRecording} onClick={() => endRecording(false)} />
       <span>{t.recording(lengthOf(seconds))}</span>
-      <IconButton shape="stop" label={t.stopRecording} onClick={() => end(true)} />
+      <IconButton shape="stop" label={t.stopRecording} onClick={() => endRecording(true)} />
     </span>
   );
 }

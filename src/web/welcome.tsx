@@ -20,7 +20,7 @@ export function Welcome() {
   const [other, setOther] = useState<"backup" | "device" | null>(
     ofDevice === null ? null : "device",
   );
-  const begin = async () => {
+  const makeIdentity = async () => {
     try {
       await create(name.trim(), code.trim() || null);
     } catch (error) {
@@ -42,7 +42,7 @@ export function Welcome() {
       </p>
       {said !== null && <p class="said">{said}</p>}
       {other === null && (
-        <Form submit={t.start} busy={t.makingKeys} onSubmit={begin}>
+        <Form submit={t.start} busy={t.makingKeys} onSubmit={makeIdentity}>
           <Input
             label={t.yourNameShown}
             value={name}

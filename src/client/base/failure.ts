@@ -79,13 +79,13 @@ export async function orNull<T>(read: Promise<T>, ...codes: string[]): Promise<T
 export function pause(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     if (signal.aborted) return resolve();
-    const end = () => {
+    const endPause = () => {
       clearTimeout(timer);
-      signal.removeEventListener("abort", end);
+      signal.removeEventListener("abort", endPause);
       resolve();
     };
-    const timer = setTimeout(end, ms);
-    signal.addEventListener("abort", end);
+    const timer = setTimeout(endPause, ms);
+    signal.addEventListener("abort", endPause);
   });
 }
 

@@ -180,8 +180,8 @@ export async function settleIdentity(
   options: Settling,
 ): Promise<boolean> {
   const { alias = null, announce = true, invitation = null, waiting, urls } = options;
-  const read = () => client.directory.registrationStatus(identity.did);
-  const status = await read();
+  const readStatus = () => client.directory.registrationStatus(identity.did);
+  const status = await readStatus();
   if (status.registration_status === "confirmed") return false;
   let registered = { did: identity.did as string, tx_id: status.tx_id ?? "" };
   // Once in the life of an identity, and loaded then.
@@ -197,7 +197,7 @@ export async function settleIdentity(
       registered = await register(client, identity, { document, alias, invitation });
     } catch (error) {
       // Another tab or process may have registered the same identity a moment before.
-      if ((await read()).registration_status === "missing") throw error;
+      if ((await readStatus()).registration_status === "missing") throw error;
     }
   }
   await settleRegistration(client, registered, waiting);

@@ -182,7 +182,7 @@ export function lockedKeys(inner: KeyStore): LockedKeys {
       throw localError("keys_unreadable", "the locks of the keys can't be read");
     return kept.locks;
   };
-  const save = (locks: readonly Wrap[]) => place.save("locks", renderKept({ format, locks }));
+  const saveLocks = (locks: readonly Wrap[]) => place.save("locks", renderKept({ format, locks }));
   const wrap = async ({ kind, keyFor }: Lock, opened: () => Uint8Array): Promise<Wrap> => {
     const { key: wrapping, kept } = await keyFor(null);
     return { kind, ...kept, sealed: sealBytes(wrapping, opened(), boundTo(locksName)) };
@@ -235,7 +235,7 @@ export function lockedKeys(inner: KeyStore): LockedKeys {
       const wrapped = await wrap(lock, () => drawn);
       // An interrupted set-up goes on when it is unlocked: the mark counts by the key alone.
       await place.save(sealingName, sealText(drawn, renderKept({ names: given }), sealingName));
-      await save([wrapped]);
+      await saveLocks([wrapped]);
       [key, plain] = [drawn, given];
       await sealPlain();
     },
@@ -251,11 +251,11 @@ export function lockedKeys(inner: KeyStore): LockedKeys {
       const others = (await wraps()).filter(
         ({ kind }) => kind === "passkey" || lock.kind === "passkey",
       );
-      await save([...others, added]);
+      await saveLocks([...others, added]);
     },
     removePasskeys: async () => {
       unlocked();
-      await save((await wraps()).filter(({ kind }) => kind !== "passkey"));
+      await saveLocks((await wraps()).filter(({ kind }) => kind !== "passkey"));
     },
     lock: () => {
       key?.fill(0);

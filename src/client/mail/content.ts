@@ -76,12 +76,12 @@ export async function sourceOf(
   relations: Relations,
 ): Promise<Source> {
   const typed = (fallback: string) => withRelations(names.mediaType ?? fallback, relations);
-  const bytes = (mediaType: string, data: Uint8Array) =>
+  const typedBytes = (mediaType: string, data: Uint8Array) =>
     bytesSource(names.name ?? "", typed(mediaType), data);
-  if (typeof content === "string") return bytes("text/plain;charset=utf-8", utf8(content));
-  if (content instanceof Uint8Array) return bytes("application/octet-stream", content);
+  if (typeof content === "string") return typedBytes("text/plain;charset=utf-8", utf8(content));
+  if (content instanceof Uint8Array) return typedBytes("application/octet-stream", content);
   if (content instanceof ArrayBuffer)
-    return bytes("application/octet-stream", new Uint8Array(content));
+    return typedBytes("application/octet-stream", new Uint8Array(content));
   if (isSource(content)) {
     const { file, read } = content;
     return { file: { ...file, mediaType: withRelations(file.mediaType, relations) }, read };
@@ -92,7 +92,7 @@ export async function sourceOf(
       "invalid_argument",
       "read the stream first: await new Response(stream).blob()",
     );
-  if (!(content instanceof Blob)) return bytes("application/json", utf8(jsonText(content)));
+  if (!(content instanceof Blob)) return typedBytes("application/json", utf8(jsonText(content)));
   const name =
     names.name ?? ("name" in content && typeof content.name === "string" ? content.name : "");
   const facts = {

@@ -65,12 +65,12 @@ export function senderVerifier(client: Client): VerifySender {
     Did,
     { readonly atMs: number; readonly sender: Promise<KnownSender> }
   >(sendersKeptMax);
-  const read = async (did: Did): Promise<KnownSender> => {
+  const readSender = async (did: Did): Promise<KnownSender> => {
     const document = await orNull(activeDocument(client, did), "did_not_found");
     return document === null ? null : { document, trust: await trustIn(client, did) };
   };
   const readNow = (did: Did): Promise<KnownSender> => {
-    const sender = read(did);
+    const sender = readSender(did);
     sender.catch(() => kept.delete(did));
     kept.set(did, { atMs: performance.now(), sender });
     return sender;

@@ -247,7 +247,7 @@ function envelopeReader(
   let cursor: string | undefined;
   let isPaged = true;
   let failure: ClientError | null = null;
-  const read = async (messageId: string) => {
+  const readEnvelope = async (messageId: string) => {
     if (isPaged && isLong() && !page.has(messageId)) {
       const { messages, next_cursor: next } = await cache.messages(cursor, pageEntries);
       page = new Map(messages.map((entry) => [entry.message_id, entry.envelope as EnvelopeJson]));
@@ -260,7 +260,7 @@ function envelopeReader(
   };
   return async (messageId) => {
     if (failure !== null) throw failure;
-    const result = await attempt(() => read(messageId));
+    const result = await attempt(() => readEnvelope(messageId));
     if (!(result instanceof ClientError)) return result;
     if (["timed_out", "unreachable"].includes(result.kind)) failure = result;
     throw result;

@@ -174,13 +174,13 @@ export async function settle(
   { txHash, isInForce }: Expected,
   waiting: Waiting,
 ): Promise<void> {
-  const read = async (): Promise<string | null> => {
+  const readUnsettled = async (): Promise<string | null> => {
     const state = await stateOf(directory, txHash);
     return state !== "pending" && (await isInForce(state)) ? null : (state ?? "pending");
   };
   const begunMs = performance.now();
   for (;;) {
-    const seen = await attempt(read);
+    const seen = await attempt(readUnsettled);
     if (seen instanceof ClientError && !isTemporary(seen)) throw seen;
     if (seen === null) return;
     const state = seen instanceof ClientError ? seen.code : seen;

@@ -120,12 +120,12 @@ export class Copies implements Keeper {
       const found = await messageNamed(this.#table, { author, id }, batch);
       if (found === null) continue;
       const { key, row } = found;
-      const isOf = (copy: Copy) =>
+      const isReported = (copy: Copy) =>
         copy.did === from &&
         (id === row.id || id === copy.id) &&
         laterState(copy.state, state) !== copy.state;
-      if (!row.to.some(isOf)) continue;
-      const to = row.to.map((copy): Copy => (isOf(copy) ? { ...copy, state } : copy));
+      if (!row.to.some(isReported)) continue;
+      const to = row.to.map((copy): Copy => (isReported(copy) ? { ...copy, state } : copy));
       batch.put(key, { ...row, to });
       batch.log(deliveryKey(key));
       changes.push(stateChange(row));

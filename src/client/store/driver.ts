@@ -71,7 +71,7 @@ export function indexedDbStore(
   if (typeof indexedDB === "undefined")
     throw localError("no_indexeddb", "this runtime has no IndexedDB");
   let opened: Promise<IDBDatabase> | null = null;
-  const rows = async (mode: IDBTransactionMode) => {
+  const openTable = async (mode: IDBTransactionMode) => {
     opened ??= openDatabase(database, tableName);
     const transaction = abortOnLeave(
       (await opened).transaction(tableName, mode, { durability: "strict" }),
@@ -80,11 +80,11 @@ export function indexedDbStore(
   };
   return {
     read: async (key) => {
-      const found: unknown = await settled((await rows("readonly")).table.get(key));
+      const found: unknown = await settled((await openTable("readonly")).table.get(key));
       return found instanceof Uint8Array ? found : null;
     },
     scan: async ({ from, to, limit, isReverse = false }) => {
-      const { table } = await rows("readonly");
+      const { table } = await openTable("readonly");
       const range = IDBKeyRange.bound(from, to, false, true);
       if (isReverse) return scanBackwards(table, range, limit);
       // Both are asked before either answers, so they are of one state.
@@ -93,7 +93,7 @@ export function indexedDbStore(
       return names.map((key, i): Row => [String(key), bytes[i] as Uint8Array]);
     },
     apply: async (batch) => {
-      const { transaction, table } = await rows("readwrite");
+      const { transaction, table } = await openTable("readwrite");
       for (const [key, bytes] of batch) bytes === null ? table.delete(key) : table.put(bytes, key);
       await committed(transaction);
     },

@@ -43,7 +43,7 @@ export async function saveContent<W, T>(
 ): Promise<{ readonly filled: W; readonly saved: T | null }> {
   const id = randomUuid();
   let [held, sizeBytes]: [Uint8Array, number] = [new Uint8Array(0), 0];
-  const save = async (piece: Uint8Array) => {
+  const savePiece = async (piece: Uint8Array) => {
     await table.add(async (batch) => {
       if (sizeBytes === 0) batch.put(unfinishedKey(id), nowMs());
       batch.putBytes(pieceKey(id, piecesOf(sizeBytes)), piece);
@@ -54,10 +54,10 @@ export async function saveContent<W, T>(
     const filled = await fill(async (data) => {
       held = concatBytes(held, data);
       for (; held.length >= pieceBytes; held = held.subarray(pieceBytes))
-        await save(held.subarray(0, pieceBytes));
+        await savePiece(held.subarray(0, pieceBytes));
     });
     const isInline = sizeBytes === 0 && held.length <= inlineBytesMax;
-    if (!isInline && held.length > 0) await save(held);
+    if (!isInline && held.length > 0) await savePiece(held);
     const body: Body = isInline
       ? { is: "inline", base64: encodeBase64(held) }
       : { is: "pieces", id, sizeBytes };

@@ -146,7 +146,7 @@ export class Incoming {
 
   /** Messages are saved when the program acknowledges them. */
   get byHand(): Inbox {
-    const save = async (version: PendingMessage, { data, ...read }: OpenedMessage) => {
+    const saveByHand = async (version: PendingMessage, { data, ...read }: OpenedMessage) => {
       await this.#save(version, async (write) => {
         await write(data);
         return read;
@@ -156,7 +156,7 @@ export class Incoming {
     const has = (digest: string) => this.#has(digest);
     const accepts = (sender: Did) => this.#sending.listensTo(sender);
     const given = { accepts, handed: this.#handed, send: this.#send };
-    return { isSaved: false, has, read: readMessage, acked: save, ...given };
+    return { isSaved: false, has, read: readMessage, acked: saveByHand, ...given };
   }
 
   readonly #send: MessageActions["send"] = async (to, content, options) =>

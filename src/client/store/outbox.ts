@@ -186,12 +186,12 @@ export class Outbox {
     this.#followed.set(place, { ...follower, resolve, reject, failures: 0, thrown: null });
     const { signal } = follower;
     // What is on its way sees it itself.
-    const end = () => {
+    const failAborted = () => {
       if (!this.#flying.has(place))
         void this.#end(place, { state: "failed", error: abortedError() });
     };
-    signal?.addEventListener("abort", end, { once: true });
-    promise.catch(() => undefined).finally(() => signal?.removeEventListener("abort", end));
+    signal?.addEventListener("abort", failAborted, { once: true });
+    promise.catch(() => undefined).finally(() => signal?.removeEventListener("abort", failAborted));
     this.#own.announce({ type: "out", place });
     return promise;
   }

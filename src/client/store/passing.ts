@@ -87,11 +87,11 @@ export class Passing {
   /** What is still to be sent has one attempt, for which nothing waits. */
   close(): void {
     this.#isClosed = true;
-    const end = async () => {
+    const closeAll = async () => {
       await this.#outbox.close();
       this.#own.stop();
       await this.#own.close();
     };
-    void end();
+    void closeAll();
   }
 }
