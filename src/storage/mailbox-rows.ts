@@ -259,10 +259,14 @@ export class RowTable {
   }
 
   private matches(slot: number, recipient: number, words: IdWords): boolean {
+    return this.recipient[slot] === recipient && this.hasId(slot, words);
+  }
+
+  /** Whether the message of a row has the id. */
+  hasId(slot: number, words: IdWords): boolean {
     const { id } = this;
     const at = slot * 4;
     return (
-      this.recipient[slot] === recipient &&
       id[at] === words[0] &&
       id[at + 1] === words[1] &&
       id[at + 2] === words[2] &&

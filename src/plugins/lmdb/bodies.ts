@@ -7,7 +7,7 @@
  * Memory: about 100 bytes for each block.
  */
 import type { StoreEnvironment } from "../../storage/contract.ts";
-import { isSameId, type RowTable, retained } from "../../storage/mailbox-rows.ts";
+import { type RowTable, retained } from "../../storage/mailbox-rows.ts";
 import type { CommitBatch, Environment } from "./environment.ts";
 import { bodyAt, bodyBytes, orderedKey, orderedNumber, writeBody } from "./records.ts";
 
@@ -41,6 +41,8 @@ export class Bodies {
   private readonly spare: NewBlock[] = [];
   /** The number of its first block. */
   private next = 1;
+  /** Of the block that is being read. */
+  private readonly key = orderedKey(0);
 
   constructor(
     private readonly environment: Environment,
@@ -172,7 +174,7 @@ export class Bodies {
   private move(slot: number): boolean {
     const bytes = this.environment.borrow("blocks", orderedKey(this.rows.block[slot]!));
     const body = bytes === null ? null : bodyAt(bytes, this.rows.offset[slot]!);
-    if (!body?.isIntact || !isSameId(body.words, this.rows.words(slot))) return false;
+    if (!body?.isIntact || !this.rows.hasId(slot, body.words)) return false;
     const isCut = this.rows.status[slot] === retained;
     this.release(slot);
     this.add(slot, body.preview, isCut ? noBytes : body.envelope);
@@ -202,16 +204,16 @@ export class Bodies {
 
   /** A part of the bodies of rows, `null` for one that is damaged: it is logged, and others go on. */
   read(slots: readonly number[], part: "envelope" | "preview"): (Uint8Array | null)[] {
-    const { block: blocks, offset: offsets } = this.rows;
+    const { rows, key } = this;
     let [block, bytes]: [number, Uint8Array | null] = [-1, null];
     return slots.map((slot) => {
-      if (blocks[slot]! !== block) {
-        block = blocks[slot]!;
-        bytes = this.environment.borrow("blocks", orderedKey(block));
+      if (rows.block[slot]! !== block) {
+        block = rows.block[slot]!;
+        bytes = this.environment.borrow("blocks", orderedKey(block, key));
       }
-      const body = bytes === null ? null : bodyAt(bytes, offsets[slot]!);
-      if (body?.isIntact && isSameId(body.words, this.rows.words(slot))) return body[part].slice();
-      this.log("error", "a stored message is damaged", { block, offset: offsets[slot]! });
+      const body = bytes === null ? null : bodyAt(bytes, rows.offset[slot]!);
+      if (body?.isIntact && rows.hasId(slot, body.words)) return body.copyOf(part);
+      this.log("error", "a stored message is damaged", { block, offset: rows.offset[slot]! });
       return null;
     });
   }

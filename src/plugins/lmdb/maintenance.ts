@@ -34,7 +34,6 @@ import {
   behaviors,
   held,
   idText,
-  isSameId,
   none,
   RowTable,
   wordBytes,
@@ -489,5 +488,5 @@ function messageRecord(
 function bodyOf({ tables, transaction }: Snapshot, rows: RowTable, slot: number): FoundBody | null {
   const block = tables.blocks.get(orderedKey(rows.block[slot]!), { transaction });
   const body = block === undefined ? null : bodyAt(Uint8Array.from(block), rows.offset[slot]!);
-  return body?.isIntact && isSameId(body.words, rows.words(slot)) ? body : null;
+  return body?.isIntact && rows.hasId(slot, body.words) ? body : null;
 }

@@ -41,9 +41,11 @@ export function unsealed(key: Uint8Array, record: Uint8Array, what: string): Uin
   throw new StoreError("corrupt", `${what} does not match its checksum${howToGoOn}`);
 }
 
-/** Eight bytes in the order of the number. */
-export function orderedKey(number: number): Buffer {
-  const key = Buffer.allocUnsafe(8);
+/** Eight bytes in the order of the number; into `key` where the caller has one. */
+export function orderedKey(
+  number: number,
+  key: Buffer<ArrayBufferLike> = Buffer.allocUnsafe(8),
+): Buffer {
   key.writeUInt32BE(Math.floor(number / 2 ** 32), 0);
   key.writeUInt32BE(number >>> 0, 4);
   return key;
@@ -90,34 +92,74 @@ export function writeBody(
   block.setBigUint64(offset, Bun.hash.xxHash3(bytes));
 }
 
-/** A body as it is found in its block, where it takes so many bytes. */
-export type FoundBody = StoredBody & {
-  readonly size: number;
-  readonly isIntact: boolean;
-};
+/** A body as it is found in its block. Its parts are made when they are read: most readers want one. */
+export class FoundBody implements StoredBody {
+  private readonly view: DataView;
+  private readonly envelopeAt: number;
+  private readonly end: number;
+
+  /** The header lies within the block. */
+  constructor(
+    private readonly block: Uint8Array,
+    private readonly offset: number,
+  ) {
+    this.view = dataViewOf(block);
+    const at = offset + checksumBytes;
+    this.envelopeAt = offset + headerBytes + this.view.getUint16(at + 2);
+    this.end = this.envelopeAt + this.view.getUint32(at + 4);
+  }
+
+  /** Whether all of it lies within the block; nothing else may be read of one that does not. */
+  get isWhole(): boolean {
+    return this.end <= this.block.length;
+  }
+
+  get isIntact(): boolean {
+    const { view, block, offset } = this;
+    const at = offset + checksumBytes;
+    return (
+      view.getUint8(at) === recordVersion &&
+      view.getBigUint64(offset) === Bun.hash.xxHash3(block.subarray(at, this.end))
+    );
+  }
+
+  /** What it takes of its block. */
+  get size(): number {
+    return this.end - this.offset;
+  }
+
+  get words(): IdWords {
+    const at = this.offset + checksumBytes + 8;
+    const { view } = this;
+    return [
+      view.getUint32(at),
+      view.getUint32(at + 4),
+      view.getUint32(at + 8),
+      view.getUint32(at + 12),
+    ];
+  }
+
+  get preview(): Uint8Array {
+    return this.block.subarray(this.offset + headerBytes, this.envelopeAt);
+  }
+
+  get envelope(): Uint8Array {
+    return this.block.subarray(this.envelopeAt, this.end);
+  }
+
+  /** A part in memory of its own. */
+  copyOf(part: "envelope" | "preview"): Uint8Array {
+    return part === "envelope"
+      ? this.block.slice(this.envelopeAt, this.end)
+      : this.block.slice(this.offset + headerBytes, this.envelopeAt);
+  }
+}
 
 /** The body at an offset, or `null` when none lies within the block there. */
 export function bodyAt(block: Uint8Array, offset: number): FoundBody | null {
-  const view = dataViewOf(block);
   if (offset + headerBytes > block.length) return null;
-  const at = offset + checksumBytes;
-  const preview = offset + headerBytes;
-  const envelope = preview + view.getUint16(at + 2);
-  const end = envelope + view.getUint32(at + 4);
-  if (end > block.length) return null;
-  const isIntact = view.getBigUint64(offset) === Bun.hash.xxHash3(block.subarray(at, end));
-  return {
-    size: end - offset,
-    words: [
-      view.getUint32(at + 8),
-      view.getUint32(at + 12),
-      view.getUint32(at + 16),
-      view.getUint32(at + 20),
-    ],
-    preview: block.subarray(preview, envelope),
-    envelope: block.subarray(envelope, end),
-    isIntact: isIntact && view.getUint8(at) === recordVersion,
-  };
+  const body = new FoundBody(block, offset);
+  return body.isWhole ? body : null;
 }
 
 /** The bodies of a block one after the other; `null` in the place of one that can't be read. */
