@@ -8,16 +8,11 @@ import type { Waypost } from "../../src/client/waypost.ts";
 import { clientCode } from "../support/client-code.ts";
 import { peopleAtNodes } from "../support/people.ts";
 import { devicesAt, shows, until } from "./own-devices.ts";
+import { meet } from "./own-group-facts.ts";
 
 const people = peopleAtNodes();
 const { open, openStored } = people;
 const { place, linked } = devicesAt(people);
-
-async function meet(...all: readonly Waypost[]): Promise<void> {
-  for (const me of all)
-    for (const other of all)
-      if (me !== other) await me.store.savePerson(other.did, { isKnown: true });
-}
 
 const choicesOf = async (me: Waypost, conversation: string) => ({
   ...(await me.store.chosen(conversation)),

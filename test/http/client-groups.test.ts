@@ -17,6 +17,7 @@ import { encodeBase64, encodeHex } from "../../src/core/codec/bytes.ts";
 import { clientCode } from "../support/client-code.ts";
 import { lyingDirectory } from "../support/lying-directory.ts";
 import { peopleAtNodes, waiting } from "../support/people.ts";
+import { dids, meet } from "./own-group-facts.ts";
 
 const people = peopleAtNodes();
 const { openStored: open } = people;
@@ -27,9 +28,7 @@ async function friends<N extends number>(
   options: Partial<WaypostOptions> = {},
 ): Promise<Waypost[]> {
   const all = await Promise.all(Array.from({ length: count }, () => open(options)));
-  for (const me of all)
-    for (const other of all)
-      if (me !== other) await me.store.savePerson(other.did, { isKnown: true });
+  await meet(...all);
   return all;
 }
 
@@ -45,12 +44,22 @@ const groupAt = async (me: Waypost, id: string) => {
   const group = await me.groups.get(id);
   return group === null ? null : [group.name, [...group.members].sort(), group.standing];
 };
-const dids = (...all: Waypost[]) => all.map(({ did }) => did).sort();
 /** Texts of a conversation; changes of a group as their version, or who left. */
 const textsAt = async (me: Waypost, id: string) =>
   (await me.store.messages(id)).map(({ text, mediaType }) =>
     mediaType === groupType ? "change" : (text ?? mediaType),
   );
+/** A group of three; a test sets the clock of its admin, Alice. */
+async function groupWithClock() {
+  const clock = { aheadMs: 0 };
+  const nowMs = () => Date.now() + clock.aheadMs;
+  const [alice, bob, carol] = [await open({ nowMs }), await open(), await open()];
+  await meet(alice, bob, carol);
+  const group = await alice.groups.create("Hiking", [bob.did, carol.did]);
+  for (const me of [bob, carol])
+    await until(() => groupAt(me, group.id), ["Hiking", dids(alice, bob, carol), "joined"]);
+  return { clock, alice, bob, carol, group };
+}
 const events = (me: Waypost) => {
   const heard: WaypostEvent[] = [];
   me.on((event) => heard.push(event));
@@ -353,17 +362,10 @@ test("a member whom no word of the group has reached asks the one who writes to 
 });
 
 test("after a change by a clock that was far ahead the next one says that it would be lost, and new keys end that", async () => {
-  let aheadMs = 0;
-  const nowMs = () => Date.now() + aheadMs;
-  const [alice, bob, carol] = [await open({ nowMs }), await open(), await open()];
-  for (const me of [alice, bob, carol])
-    for (const other of [alice, bob, carol])
-      if (me !== other) await me.store.savePerson(other.did, { isKnown: true });
-  const group = await alice.groups.create("Hiking", [bob.did, carol.did]);
-  await until(() => groupAt(bob, group.id), ["Hiking", dids(alice, bob, carol), "joined"]);
-  aheadMs = 30 * 86_400_000;
+  const { clock, alice, bob, carol, group } = await groupWithClock();
+  clock.aheadMs = 30 * 86_400_000;
   await group.change({ name: "Climbing" });
-  aheadMs = 0;
+  clock.aheadMs = 0;
   const remove = async () => (await alice.groups.get(group.id))?.change({ remove: [carol.did] });
   expect(await clientCode(remove)).toBe("clock_wrong");
   expect((await alice.groups.get(group.id))?.members).toContain(carol.did);
@@ -377,10 +379,7 @@ test("after a change by a clock that was far ahead the next one says that it wou
 }, 60_000);
 
 test("who has a replaced key of the admin keeps no change from being made, whatever the time of what they say", async () => {
-  const [alice, bob, mallory] = [await open(), await open(), await open()];
-  for (const me of [alice, bob, mallory])
-    for (const other of [alice, bob, mallory])
-      if (me !== other) await me.store.savePerson(other.did, { isKnown: true });
+  const [alice, bob, mallory] = (await friends(3)) as [Waypost, Waypost, Waypost];
   const group = await alice.groups.create("Hiking", [bob.did, mallory.did]);
   const all = dids(alice, bob, mallory);
   for (const me of [bob, mallory])
@@ -405,19 +404,11 @@ test("who has a replaced key of the admin keeps no change from being made, whate
 }, 60_000);
 
 test("a leaving that is taken up while a clock is far ahead keeps no later change from counting", async () => {
-  let aheadMs = 0;
-  const nowMs = () => Date.now() + aheadMs;
-  const [alice, bob, carol] = [await open({ nowMs }), await open(), await open()];
-  for (const me of [alice, bob, carol])
-    for (const other of [alice, bob, carol])
-      if (me !== other) await me.store.savePerson(other.did, { isKnown: true });
-  const group = await alice.groups.create("Hiking", [bob.did, carol.did]);
-  await until(() => groupAt(carol, group.id), ["Hiking", dids(alice, bob, carol), "joined"]);
-  await until(() => groupAt(bob, group.id), ["Hiking", dids(alice, bob, carol), "joined"]);
-  aheadMs = 10 * 86_400_000;
+  const { clock, alice, bob, carol, group } = await groupWithClock();
+  clock.aheadMs = 10 * 86_400_000;
   await (await carol.groups.get(group.id))?.leave();
   await until(() => groupAt(alice, group.id), ["Hiking", dids(alice, bob), "joined"]);
-  aheadMs = 0;
+  clock.aheadMs = 0;
   await group.change({ name: "Climbing" });
   await until(() => groupAt(bob, group.id), ["Climbing", dids(alice, bob), "joined"]);
 }, 60_000);

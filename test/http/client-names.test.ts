@@ -13,6 +13,7 @@ import type { Waypost } from "../../src/client/waypost.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import { clientCode } from "../support/client-code.ts";
 import { peopleAtNodes } from "../support/people.ts";
+import { meet } from "./own-group-facts.ts";
 
 const people = peopleAtNodes();
 
@@ -65,12 +66,6 @@ const textsAt = async (me: Waypost, conversation: string) =>
   (await me.store.messages(conversation)).flatMap(({ text, mediaType }) =>
     mediaType.startsWith("text/plain") ? [text] : [],
   );
-
-async function meet(...all: readonly Waypost[]): Promise<void> {
-  for (const me of all)
-    for (const other of all)
-      if (me !== other) await me.store.savePerson(other.did, { isKnown: true });
-}
 
 test("a reaction to a message that was sent again shows, at all who have the message", async () => {
   const [alice, bob] = [await people.openStored(), await people.openStored()];

@@ -23,6 +23,7 @@ import { Waypost } from "../../src/client/waypost.ts";
 import { encodeBase64, encodeHex } from "../../src/core/codec/bytes.ts";
 import { clientCode } from "../support/client-code.ts";
 import { peopleAtNodes, waiting } from "../support/people.ts";
+import { meet } from "./own-group-facts.ts";
 
 const people = peopleAtNodes();
 
@@ -34,11 +35,6 @@ async function until(read: () => Promise<unknown>, wanted: unknown): Promise<voi
   }
 }
 
-async function meet(...all: readonly Waypost[]): Promise<void> {
-  for (const me of all)
-    for (const other of all)
-      if (me !== other) await me.store.savePerson(other.did, { isKnown: true });
-}
 async function friends(count: number): Promise<Waypost[]> {
   const all = await Promise.all(Array.from({ length: count }, () => people.openStored()));
   await meet(...all);

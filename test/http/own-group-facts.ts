@@ -30,6 +30,20 @@ export const shows = async (me: Waypost, id: string, wanted: Facts) =>
     ),
   ).toEqual(wanted);
 
+/** A group of people who know one another, which the first has made and all others show. */
+export async function makeGroup(admin: Waypost, ...others: readonly Waypost[]) {
+  const { id } = await admin.groups.create("Hiking", dids(...others));
+  const facts = {
+    name: "Hiking",
+    admin: admin.did,
+    members: dids(admin, ...others),
+    standing: "joined" as const,
+    next: null,
+  };
+  for (const one of others) await shows(one, id, facts);
+  return { id, facts };
+}
+
 type Edit = {
   readonly id: string;
   readonly edit: (row: GroupRow) => GroupRow;

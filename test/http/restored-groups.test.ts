@@ -9,7 +9,7 @@ import type { Waypost } from "../../src/client/waypost.ts";
 import { dayMs } from "../../src/core/codec/time.ts";
 import { peopleAtNodes } from "../support/people.ts";
 import { devicesAt, until } from "./own-devices.ts";
-import { dids, meet, rowAt, say, shows } from "./own-group-facts.ts";
+import { dids, makeGroup, meet, rowAt, say, shows } from "./own-group-facts.ts";
 
 const people = peopleAtNodes();
 const { open } = people;
@@ -18,10 +18,7 @@ const { place } = devicesAt(people);
 test("who restores a backup from before a hand-over, under new keys, comes after the others", async () => {
   const [alice, bob, carol] = [await open(place()), await open(place()), await open(place())];
   await meet(alice, bob, carol);
-  const { id } = await alice.groups.create("Hiking", [bob.did, carol.did]);
-  const members = dids(alice, bob, carol);
-  const facts = { name: "Hiking", members, standing: "joined" as const, next: null };
-  for (const me of [bob, carol]) await shows(me, id, { ...facts, admin: alice.did });
+  const { id, facts } = await makeGroup(alice, bob, carol);
   const file = await new Response(await alice.backup({ passphrase: "p" })).bytes();
   await (await alice.groups.get(id))?.change({ admin: carol.did });
   for (const me of [alice, bob, carol]) await shows(me, id, { ...facts, admin: carol.did });

@@ -26,26 +26,38 @@ async function openStores() {
 }
 
 const environment = { now: Date.now, log: () => undefined, fatal: () => undefined };
+const nothing = { forget: () => Promise.resolve() };
+
+/** Of a node with these stores; `scan` is how it looks at its receipts. */
+function deletionsOf(
+  { mailbox, receipts }: Awaited<ReturnType<typeof openStores>>,
+  scan: Receipts["scan"],
+  parts: Partial<Parameters<typeof followDeletions>[0]> = {},
+) {
+  return followDeletions({
+    ...environment,
+    blocks,
+    bus: openLocalBus({ log: environment.log }),
+    directory: null,
+    members: nothing,
+    tiers: nothing,
+    cache: { mailbox, receipts: withMethods("receipts", receipts, { scan }) },
+    results: { forget: () => undefined },
+    lifeOf: () => Promise.resolve(0),
+    ...parts,
+  });
+}
 
 test("a slow store is looked at once at a time, and after that again", async () => {
-  const { mailbox, receipts } = await openStores();
+  const stores = await openStores();
+  const { receipts } = stores;
   const [slow, looks] = [Promise.withResolvers<void>(), { begun: 0 }];
   const scan: Receipts["scan"] = async (...asked) => {
     looks.begun += 1;
     await slow.promise;
     return receipts.scan(...asked);
   };
-  const { expect: follow, close } = followDeletions({
-    ...environment,
-    blocks,
-    bus: openLocalBus({ log: environment.log }),
-    directory: null,
-    members: { forget: () => Promise.resolve() },
-    tiers: { forget: () => Promise.resolve() },
-    cache: { mailbox, receipts: withMethods("receipts", receipts, { scan }) },
-    results: { forget: () => undefined },
-    lifeOf: () => Promise.resolve(0),
-  });
+  const { expect: follow, close } = deletionsOf(stores, scan);
   try {
     await follow(deleted);
     while (looks.begun === 0) await Bun.sleep(10);
@@ -60,23 +72,16 @@ test("a slow store is looked at once at a time, and after that again", async () 
 });
 
 test("an envelope that was admitted before the end and stored after a look found nothing is removed too", async () => {
-  const { mailbox, receipts } = await openStores();
+  const stores = await openStores();
+  const { mailbox, receipts } = stores;
   let [life, nowMs, looks] = [0, Date.now(), 0];
   const own = mailboxOf(deleted, 0);
   const scan: Receipts["scan"] = async (...asked) => {
     looks += 1;
     return receipts.scan(...asked);
   };
-  const { expect: follow, close } = followDeletions({
-    ...environment,
+  const { expect: follow, close } = deletionsOf(stores, scan, {
     now: () => nowMs,
-    blocks,
-    bus: openLocalBus({ log: environment.log }),
-    directory: null,
-    members: { forget: () => Promise.resolve() },
-    tiers: { forget: () => Promise.resolve() },
-    cache: { mailbox, receipts: withMethods("receipts", receipts, { scan }) },
-    results: { forget: () => undefined },
     lifeOf: () => Promise.resolve(life),
   });
   const twoLooks = async () => {
@@ -103,7 +108,8 @@ test("an envelope that was admitted before the end and stored after a look found
 }, 30_000);
 
 test("who is created anew after a deletion stays a member with a tier, also when the node starts again", async () => {
-  const { mailbox, receipts } = await openStores();
+  const stores = await openStores();
+  const { receipts } = stores;
   let [life, nowMs, looks] = [0, Date.now(), 0];
   const scan: Receipts["scan"] = async (...asked) => {
     looks += 1;
@@ -112,16 +118,10 @@ test("who is created anew after a deletion stays a member with a tier, also when
   const forgotten: string[] = [];
   const forget = (what: string) => async () => void forgotten.push(what);
   const begin = () =>
-    followDeletions({
-      ...environment,
+    deletionsOf(stores, scan, {
       now: () => nowMs,
-      blocks,
-      bus: openLocalBus({ log: environment.log }),
-      directory: null,
       members: { forget: forget("member") },
       tiers: { forget: forget("tier") },
-      cache: { mailbox, receipts: withMethods("receipts", receipts, { scan }) },
-      results: { forget: () => undefined },
       lifeOf: () => Promise.resolve(life),
     });
   const looksMore = async (count: number) => {
