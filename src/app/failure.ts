@@ -46,7 +46,7 @@ export function isSystemRefusal(error: unknown): error is Error {
   return error instanceof Error && "syscall" in error && "code" in error;
 }
 
-// ----------------------------------------------------------------------------------- in a serving process
+// ---------------------------------------------------------------------------- in a serving process
 
 /** Longest wait for the last log lines before the process exits. */
 const flushMsMax = 500;

@@ -103,7 +103,7 @@ export async function readSeed(file: string): Promise<Uint8Array> {
   throw failed(`${file} must contain 32 bytes in hex`);
 }
 
-// ------------------------------------------------------------------------------------------------------ event proofs
+// ------------------------------------------------------------------------------------ event proofs
 
 /** A former key; clients accept its signatures until `untilMs`. */
 type PreviousKey = { readonly publicKey: string; readonly untilMs: number };
@@ -151,7 +151,7 @@ export function renderPreviousKeys(keys: readonly PreviousKey[]): string {
     .join("");
 }
 
-// ------------------------------------------------------------------------------------------------------------ pushes
+// ------------------------------------------------------------------------------------------ pushes
 
 /** Made once: subscriptions are bound to it. All nodes of an installation need the same file. */
 export async function openPushKey(file: string, log: Log): Promise<PushKey> {
@@ -205,7 +205,7 @@ async function pushSecret(file: string, log: Log): Promise<Uint8Array> {
   return readSeed(file);
 }
 
-// ------------------------------------------------------------------------------------------------ logs and witnesses
+// ------------------------------------------------------------------------------ logs and witnesses
 
 export async function readNoteSigner(file: string, type: NoteKey["type"]): Promise<NoteSigner> {
   const parsed = parseSignerKey(await readKeyFile(file, `--${type} <name> `));

@@ -101,7 +101,7 @@ function ledgerOfRecipients(recipients: string): string | null {
   return recipients.startsWith("ledger:") ? recipients.slice("ledger:".length) : null;
 }
 
-// ---------------------------------------------------------------------------------------------------- bus
+// --------------------------------------------------------------------------------------------- bus
 
 /**
  * Every problem of the bus's options, found without connecting. Options of the bus that is

@@ -1,6 +1,6 @@
 /**
- * `waypost backup-identity` and `restore-identity`: the keys of an identity of this machine, and its local store where it
- * has one, in one sealed file.
+ * `waypost backup-identity` and `restore-identity`: the keys of an identity of this machine, and
+ * its local store where it has one, in one sealed file.
  * Source: docs/client.md "Lost and found".
  */
 import { existsSync } from "node:fs";

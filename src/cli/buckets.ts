@@ -1,8 +1,9 @@
 /**
- * Backups in a bucket of an S3 service: a folder that `waypost storage backup` made, under the time of its copy. One
- * counts from when its list of sums is there, which is written last; files come back only with those sums, and
- * `sha256sum --check` reads the list too. Address and keys of the service come from the environment
- * (`AWS_ENDPOINT_URL`, `AWS_REGION`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`).
+ * Backups in a bucket of an S3 service: a folder that `waypost storage backup` made, under the time
+ * of its copy. One counts from when its list of sums is there, which is written last; files come
+ * back only with those sums, and `sha256sum --check` reads the list too. Address and keys of the
+ * service come from the environment (`AWS_ENDPOINT_URL`, `AWS_REGION`, `AWS_ACCESS_KEY_ID`,
+ * `AWS_SECRET_ACCESS_KEY`).
  */
 import { mkdir, open, readdir, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
@@ -18,7 +19,10 @@ const sumsName = "SHA256SUMS";
 /** `2026-11-28T14-05-00Z`: sorted by name, they are sorted by time. */
 const timeForm = /^\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ$/;
 
-/** `s3://bucket/prefix`; `null` for other texts, such as the path of a folder. Throws for one that is malformed. */
+/**
+ * `s3://bucket/prefix`; `null` for other texts, such as the path of a folder. Throws
+ * for one that is malformed.
+ */
 export function parseBucketPlace(text: string): BucketPlace | null {
   if (!text.startsWith("s3://")) return null;
   const [, bucket = "", path = ""] = /^s3:\/\/([a-z0-9][a-z0-9.-]{1,62})(\/.*)?$/.exec(text) ?? [];
@@ -85,8 +89,8 @@ async function upload(client: S3Client, key: string, path: string): Promise<stri
 }
 
 /**
- * Brings a backup into a new folder: the newest whole one below the place, or the one that the place names. Answers its
- * time.
+ * Brings a backup into a new folder: the newest whole one below the place, or the one that the
+ * place names. Answers its time.
  */
 export async function fetchBackup(place: BucketPlace, folder: string): Promise<string> {
   const client = bucketClient(place);
@@ -146,11 +150,11 @@ async function download(client: S3Client, key: string, path: string): Promise<st
   return encodeHex(hash.digest());
 }
 
-// ---------------------------------------------------------------------------------------------------------- retention
+// --------------------------------------------------------------------------------------- retention
 
 /**
- * Leaves the newest `keep` whole backups, and removes older ones, and what uploads left behind that ended before the
- * newest whole one. Answers how many are gone.
+ * Leaves the newest `keep` whole backups, and removes older ones, and what uploads left behind that
+ * ended before the newest whole one. Answers how many are gone.
  */
 export async function removeOldBackups(place: BucketPlace, keep: number): Promise<number> {
   const client = bucketClient(place);

@@ -1,8 +1,8 @@
 /**
- * `waypost chain spec`: the first state of a community's chain, from one file with the public keys of its authorities
- * and the first balances. Nothing is compiled or executed: the kept specification of the development chain has the
- * runtime and every entry, and those that depend on keys are replaced. All authorities run it on the same file and
- * compare the SHA-256 of the result.
+ * `waypost chain spec`: the first state of a community's chain, from one file with the public keys
+ * of its authorities and the first balances. Nothing is compiled or executed: the kept
+ * specification of the development chain has the runtime and every entry, and those that depend on
+ * keys are replaced. All authorities run it on the same file and compare the SHA-256 of the result.
  * Source: docs/chain.md "Starting a chain".
  */
 import { readFile, writeFile } from "node:fs/promises";
@@ -79,7 +79,7 @@ async function specificationOf(network: Network): Promise<object> {
   };
 }
 
-// --------------------------------------------------------------------------------------------- entries of the state
+// ---------------------------------------------------------------------------- entries of the state
 
 const prefixOf = (pallet: string, name: string): Uint8Array =>
   concatBytes(twox128(pallet), twox128(name));
@@ -174,7 +174,7 @@ function xxh64(bytes: Uint8Array, seed: bigint): Uint8Array {
   return encodeWith(u64, Bun.hash.xxHash64(bytes, seed));
 }
 
-// ---------------------------------------------------------------------------------------------------------- the file
+// ---------------------------------------------------------------------------------------- the file
 
 const publicKey = z
   .string()

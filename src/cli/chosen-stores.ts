@@ -22,7 +22,10 @@ export async function chosenSteps({ config, store }: Options): Promise<OpenStep[
 }
 
 type Reported = { readonly name: string; readonly result: string };
-/** What comes after all stores, before anything is reported; lines of stores that were not worked on. */
+/**
+ * What comes after all stores, before anything is reported; lines of stores
+ * that were not worked on.
+ */
 type Ending = {
   readonly after?: () => Promise<void>;
   readonly others?: readonly Reported[];

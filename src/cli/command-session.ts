@@ -1,6 +1,6 @@
 /**
- * The nodes and the folder of the keys that a command of a client works with: flags win over the environment
- * (`WAYPOST_URL` and its siblings), and that over the defaults of the development mode.
+ * The nodes and the folder of the keys that a command of a client works with: flags win over the
+ * environment (`WAYPOST_URL` and its siblings), and that over the defaults of the development mode.
  */
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
@@ -40,7 +40,10 @@ export type CommandReport = {
   readonly note: (text: string) => void;
   /** The same, with `--json` too. */
   readonly warn: (warning: { readonly type: string; readonly text: string }) => void;
-  /** A result, with `--json` as one line. A command that runs until it is interrupted prints several. */
+  /**
+   * A result, with `--json` as one line. A command that runs until it is
+   * interrupted prints several.
+   */
   readonly result: (value: unknown, text: string) => void;
   readonly end: () => void;
 };
@@ -50,7 +53,10 @@ const strangerWarning = (what: string) => ({
   text: `somebody else has changed this identity: ${what.replaceAll("_", " ")}; warn your correspondents over another channel`,
 });
 
-/** What an opened identity reports in addition to the result. What a Cache lacks is in the results of `receive`. */
+/**
+ * What an opened identity reports in addition to the result. What a Cache lacks is in
+ * the results of `receive`.
+ */
 function reportEvent(report: CommandReport, event: WaypostEvent): void {
   if (event.type === "stranger_change") report.warn(strangerWarning(event.what));
   else if (event.type === "rotated") report.note("the key that others seal to was replaced");
@@ -126,7 +132,10 @@ export class CommandSession {
     return new CommandSession(flags, report, { keysFolder, chosen, urls });
   }
 
-  /** The identity that `given`, `--as` or the environment names, else the only one; the client acts for it from then on. */
+  /**
+   * The identity that `given`, `--as` or the environment names, else the only one; the client
+   * acts for it from then on.
+   */
   async identity(given?: string): Promise<Identity> {
     const name = given ?? (await this.#chosenName());
     if (name !== undefined) return this.#actFor(name);
@@ -150,7 +159,10 @@ export class CommandSession {
     return saveHome(this.keysFolder, name, this.#place.urls);
   }
 
-  /** The same identity as one that sends, receives and replaces its keys when they are due; closed after the command. */
+  /**
+   * The same identity as one that sends, receives and replaces its keys when they are due;
+   * closed after the command.
+   */
   async open(more: Partial<WaypostOptions> = {}): Promise<Waypost> {
     const { name } = await this.identity();
     this.#opened = await Waypost.open({ ...this.options(name), ...more });
@@ -179,12 +191,18 @@ export class CommandSession {
     return isHere ? (await loadIdentity(this.keysFolder, target)).did : target;
   }
 
-  /** The DID behind what a person types: a DID, the name of an identity on this machine, or an alias. */
+  /**
+   * The DID behind what a person types: a DID, the name of an identity on
+   * this machine, or an alias.
+   */
   async find(target: string) {
     return lookUp(this.client, await this.named(target));
   }
 
-  /** Reports a key of the own record that this machine does not hold, as far as the command has read the record. */
+  /**
+   * Reports a key of the own record that this machine does not hold, as far as the
+   * command has read the record.
+   */
   async watch(): Promise<void> {
     // Read again: the command may have changed the keys, or removed them.
     const name = this.#acting;

@@ -1,8 +1,10 @@
 /**
- * What every command shares. Option values are parsed while the command line is, so a mistake is reported before the
- * command starts. A result goes to standard output, as text or one line of JSON; progress to standard error, on
- * terminals only. A command ends by returning (exit code 0) or by throwing a usage error, a refusal or a bug, which is
- * printed as text or with `--json` as one line `{ok: false, code, message, status}`. */
+ * What every command shares. Option values are parsed while the command line is, so a mistake is
+ * reported before the command starts. A result goes to standard output, as text or one line of
+ * JSON; progress to standard error, on terminals only. A command ends by returning (exit code 0) or
+ * by throwing a usage error, a refusal or a bug, which is printed as text or with `--json` as one
+ * line `{ok: false, code, message, status}`.
+ */
 
 import { type Command, CommanderError, InvalidArgumentError, Option } from "commander";
 import { CommandFailure, isSystemRefusal } from "../app/failure.ts";
@@ -57,9 +59,12 @@ export function parseBetween(min: number, max: number): (text: string) => number
 /** Numbers on the wire are at most a u32. */
 export const parseCount = parseBetween(0, 2 ** 32 - 1);
 
-// --------------------------------------------------------------------------------------------- results and failures
+// ---------------------------------------------------------------------------- results and failures
 
-/** Writes to standard output; `false`: wait for "drain". A reader that has gone, as `head` does, ends the command. */
+/**
+ * Writes to standard output; `false`: wait for "drain". A reader that has gone, as
+ * `head` does, ends the command.
+ */
 export function print(text: string): boolean {
   if (process.stdout.listenerCount("error") === 0) {
     process.stdout.on("error", (error) => {
@@ -133,7 +138,10 @@ export function printable(text: string): string {
 
 const printableLines = (text: string): string => text.split("\n").map(printable).join("\n");
 
-/** JSON with every control character as an escape, those above U+007E too: the same value for programs. */
+/**
+ * JSON with every control character as an escape, those above U+007E too: the
+ * same value for programs.
+ */
 function renderJson(value: unknown): string {
   const escaped = (unit: string) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
   return JSON.stringify(value).replace(controls, (character) =>
@@ -213,7 +221,10 @@ function wordsOf({ kind, code, message }: ClientError): string {
   return message;
 }
 
-/** A proof is sent as soon as it is made, so one that is too old or too new means that clocks differ. */
+/**
+ * A proof is sent as soon as it is made, so one that is too old or too new
+ * means that clocks differ.
+ */
 function hintOf({ code, message }: ClientError): string {
   if (code === "unreachable" && message.startsWith(urlDefault))
     return "; name another node with --url or WAYPOST_URL";
@@ -221,7 +232,7 @@ function hintOf({ code, message }: ClientError): string {
   return isOfTime ? "; the clocks of this machine and of the node differ" : "";
 }
 
-// --------------------------------------------------------------------------------------------------- nodes and keys
+// ---------------------------------------------------------------------------------- nodes and keys
 
 /** The help shows a command's own options first, and those that commands share below. */
 function shared(flags: string, description: string): Option {
@@ -258,7 +269,10 @@ export function addIdentityFlag(command: Command): Command {
   );
 }
 
-/** Adds the flags of a session to a command of a client, and runs `work` in one; `endingOf` renders failures. */
+/**
+ * Adds the flags of a session to a command of a client, and runs `work` in one;
+ * `endingOf` renders failures.
+ */
 export function clientCommand<
   F extends object,
   A extends (string | readonly string[] | undefined)[] = [],
@@ -292,7 +306,7 @@ export function describeTrust(level: TrustLevel | null): string {
   return level === "unproven" || level === "logged" ? `, whose keys are ${level}` : "";
 }
 
-// ------------------------------------------------------------------------------------- what a node says about itself
+// ------------------------------------------------------------------- what a node says about itself
 
 export const probeTimeoutMs = 4_000;
 

@@ -1,6 +1,6 @@
 /**
- * `waypost config`: checks a configuration file, shows its effective values, prints the reference and the JSON Schema.
- * Every command that needs a configuration reads it here.
+ * `waypost config`: checks a configuration file, shows its effective values, prints the reference
+ * and the JSON Schema. Every command that needs a configuration reads it here.
  */
 import { existsSync, readFileSync, statfsSync, statSync } from "node:fs";
 import { totalmem } from "node:os";
@@ -72,7 +72,9 @@ async function checkConfigFile({
   if (problems.length > 0) throw failedInResult("the configuration has problems");
 }
 
-/** `toServe` checks certificate and signing key as well, which only a process that listens needs. */
+/**
+ * `toServe` checks certificate and signing key as well, which only a process that listens needs.
+ */
 type ReadOptions = { readonly toServe?: boolean };
 
 /** Reads a file and the overrides of the environment; throws a failure that lists every problem. */

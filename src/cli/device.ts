@@ -1,6 +1,6 @@
 /**
- * `waypost device link|invite|accept|list|remove`: the devices of an identity. They share keys and history, which lie in a
- * local store next to the keys.
+ * `waypost device link|invite|accept|list|remove`: the devices of an identity. They share keys and
+ * history, which lie in a local store next to the keys.
  * Source: docs/client.md "Devices".
  */
 import type { Command } from "commander";
@@ -52,7 +52,10 @@ export function registerDeviceCommand(program: Command): void {
   clientCommand(addIdentityFlag(remove), removeDevice);
 }
 
-/** The store of an identity, which no other program may have open. Messages are taken by `receive` alone. */
+/**
+ * The store of an identity, which no other program may have open. Messages are
+ * taken by `receive` alone.
+ */
 export function withStore({ keysFolder }: CommandSession, name: string) {
   return {
     store: fileStore(storePath(keysFolder, name), { bytesMax: Infinity }),
@@ -101,7 +104,10 @@ async function linkDevice(
   }
 }
 
-/** Both devices show it, so that no one has given the new one an identity of his own; none for a random DID. */
+/**
+ * Both devices show it, so that no one has given the new one an identity of his
+ * own; none for a random DID.
+ */
 async function shownOf(me: Waypost) {
   const shown = await attempt(() => me.ownFingerprint());
   if (shown instanceof ClientError) return { fingerprint: null, text: "" };

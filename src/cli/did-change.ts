@@ -1,8 +1,8 @@
 /**
- * `waypost did change|alias|rotate|deactivate|delete`: changes of an identity, signed with a key of this machine. New secrets
- * are on disk before a change that needs them is submitted.
- * Source: interface "Signed DID-document updates" and "Recipient delivery policy", rules section 4, docs/client.md "Forward
- * secrecy".
+ * `waypost did change|alias|rotate|deactivate|delete`: changes of an identity, signed with a key of
+ * this machine. New secrets are on disk before a change that needs them is submitted.
+ * Source: interface "Signed DID-document updates" and "Recipient delivery policy", rules section 4,
+ * docs/client.md "Forward secrecy".
  */
 import { Argument, type Command, InvalidArgumentError } from "commander";
 import { failed } from "../app/failure.ts";
@@ -98,7 +98,7 @@ async function reportChange(
   session.report.result({ ok: true, ...accepted, version }, shown);
 }
 
-// ------------------------------------------------------------------------------------------------- keys
+// -------------------------------------------------------------------------------------------- keys
 
 function registerRotate(did: Command): void {
   const command = did
@@ -122,7 +122,10 @@ export type KeptFlags = {
   readonly service?: readonly string[];
 };
 
-/** Says what the new document won't have, and counts it. Without `--method` those stay that this machine has added. */
+/**
+ * Says what the new document won't have, and counts it. Without `--method` those stay
+ * that this machine has added.
+ */
 export function noteKept(
   report: Pick<CommandSession["report"], "note">,
   { methods, agreements, services }: RecordReplacement,
@@ -146,7 +149,10 @@ export function noteKept(
   };
 }
 
-/** The new keys are saved before they are submitted. After a crash, the same command continues with those. */
+/**
+ * The new keys are saved before they are submitted. After a crash, the same
+ * command continues with those.
+ */
 async function rotateKeys(session: CommandSession, flags: KeptFlags): Promise<void> {
   const { client, keysFolder, report } = session;
   const identity = await session.identity();
@@ -168,7 +174,8 @@ async function rotateKeys(session: CommandSession, flags: KeptFlags): Promise<vo
   const ended = await attempt(() => keepPushes({ client, identity: stored }, []));
   if (ended instanceof ClientError)
     report.note("push subscriptions could not be ended now: the identity's next opening does it");
-  // No bundle counts that the former method has signed. The next command tries again where this fails.
+  // No bundle counts that the former method has signed. The next command
+  // tries again where this fails.
   const nowMs = await timeAt(client.relay);
   const bundles = { nowMs, devices: alone, waiting, change: storeIdentity, announces: false };
   await attempt(() => keepBundles(client, did, bundles));
@@ -179,7 +186,7 @@ async function rotateKeys(session: CommandSession, flags: KeptFlags): Promise<vo
   );
 }
 
-// ----------------------------------------------------------------------------------------------- another address
+// --------------------------------------------------------------------------------- another address
 
 function registerMove(did: Command): void {
   const command = did
@@ -200,7 +207,7 @@ async function moveHere(session: CommandSession): Promise<void> {
   );
 }
 
-// ----------------------------------------------------------------------------------------------- any change
+// -------------------------------------------------------------------------------------- any change
 
 /** Those that no command of their own makes, and that replace no key to which others seal. */
 const signedActions = [
@@ -250,12 +257,13 @@ function intentOf(
   const checked = compileShape(prepareUpdateBody(action))(body);
   const intent = isFault(checked) ? checked : parseIntent(action, body, did);
   if (isFault(intent)) throw failed(intent.detail);
-  // Routes name a component in their path, which can't hold a slash: the component could never be changed or removed.
+  // Routes name a component in their path, which can't hold a slash: the component could
+  // never be changed or removed.
   if (subjectOf(intent)?.value.includes("/")) throw failed("an id holds no slash: write #name");
   return intent;
 }
 
-// ----------------------------------------------------------------------------------------------- aliases
+// ----------------------------------------------------------------------------------------- aliases
 
 function parseAlias(text: string): string {
   const alias = normalizeAlias(text);
@@ -285,7 +293,7 @@ function registerAliasCommands(did: Command): void {
   );
 }
 
-// ------------------------------------------------------------------------------------------------ the end
+// ----------------------------------------------------------------------------------------- the end
 
 type EndFlags = { readonly yes?: boolean };
 

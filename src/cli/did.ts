@@ -1,6 +1,6 @@
 /**
- * `waypost did`: identities of this machine. This file makes and shows them, and compares keys with a correspondent; their
- * changes are in `did-change.ts`.
+ * `waypost did`: identities of this machine. This file makes and shows them, and compares keys with
+ * a correspondent; their changes are in `did-change.ts`.
  * Source: interface "Recipient delivery policy", docs/trust.md.
  */
 import type { Command } from "commander";
@@ -26,7 +26,7 @@ export function registerDidCommand(program: Command): void {
   registerTrust(did);
 }
 
-// ------------------------------------------------------------------------------------------------- create
+// ------------------------------------------------------------------------------------------ create
 
 type CreateFlags = { readonly name: string; readonly random?: boolean } & Pick<
   WaypostOptions,
@@ -44,7 +44,9 @@ function registerCreate(did: Command): void {
   clientCommand(addWaitFlag(command), createDid);
 }
 
-/** Keys are saved before they are registered: after a failure the same command goes on with them. */
+/**
+ * Keys are saved before they are registered: after a failure the same command goes on with them.
+ */
 async function createDid(
   session: CommandSession,
   { name, alias, invitation, random }: CreateFlags,
@@ -55,7 +57,8 @@ async function createDid(
     const { registration_status: status } = await client.directory.registrationStatus(did);
     if (status === "confirmed") throw failed(`${name} already exists: ${did}`);
   }
-  // An identity whose document names an address where no such node answers could never receive: no keys for it.
+  // An identity whose document names an address where no such node answers could never
+  // receive: no keys for it.
   await checkHomes(client, session);
   report.progress(`registering ${name}`);
   const waiting = session.waiting("waiting for the ledger");
@@ -70,7 +73,7 @@ async function createDid(
   report.result({ ok: true, name, did: me.did }, `${name} is ${me.did} (confirmed)`);
 }
 
-// ------------------------------------------------------------------------------------------------- show
+// -------------------------------------------------------------------------------------------- show
 
 function registerReads(did: Command): void {
   const named = "(default: the one that --as names)";
@@ -89,7 +92,10 @@ async function targetDid(session: CommandSession, target: string | undefined): P
   return session.find(target);
 }
 
-/** What shows that the keys are those of the DID; or why the Directory is not believed, such as `proof_invalid`. */
+/**
+ * What shows that the keys are those of the DID; or why the Directory is not believed,
+ * such as `proof_invalid`.
+ */
 async function levelOf(client: Client, did: Did): Promise<string> {
   try {
     await activeDocument(client, did);
@@ -129,7 +135,7 @@ async function listNames({ keysFolder, report }: CommandSession): Promise<void> 
   report.result({ identities }, lines.join("\n") || `no identity in ${keysFolder}`);
 }
 
-// ------------------------------------------------------------------------------------------------- correspondents
+// ---------------------------------------------------------------------------------- correspondents
 
 function registerTrust(did: Command): void {
   const fingerprint = did

@@ -1,9 +1,10 @@
 /**
- * `waypost doctor`: what `config check` checks, and then whether this machine can run the configuration, as a list of
- * findings: its disks, its stores (opened to read: format, schema, reachability), the addresses to listen on, the Directory
- * where recipients are looked up, and the public endpoints as others see them. It changes nothing, and a running node may
- * use the same stores and addresses. `--start` leaves out what keeps no node from starting: a package asks so before it
- * restarts a node.
+ * `waypost doctor`: what `config check` checks, and then whether this machine can run the
+ * configuration, as a list of findings: its disks, its stores (opened to read: format, schema,
+ * reachability), the addresses to listen on, the Directory where recipients are looked up, and the
+ * public endpoints as others see them. It changes nothing, and a running node may use the same
+ * stores and addresses. `--start` leaves out what keeps no node from starting: a package asks so
+ * before it restarts a node.
  */
 import { lookup } from "node:dns/promises";
 import { accessSync, constants, existsSync, readdirSync, statfsSync, statSync } from "node:fs";
@@ -93,7 +94,7 @@ async function finding(name: string, work: () => string | Promise<string>): Prom
   }
 }
 
-// ------------------------------------------------------------------------------------------------- the machine
+// ------------------------------------------------------------------------------------- the machine
 
 const freeBytesMin = 2 ** 30;
 
@@ -107,11 +108,14 @@ function disk(folder: string): string {
   throw failed(`${detail}: less than ${renderBytes(freeBytesMin)}`);
 }
 
-// ------------------------------------------------------------------------------------------------- stores
+// ------------------------------------------------------------------------------------------ stores
 
 const lookMsMax = 15_000;
 
-/** The first record is read, as an export would: that takes the right format or schema, and a database that answers. */
+/**
+ * The first record is read, as an export would: that takes the right format or schema, and
+ * a database that answers.
+ */
 async function checkStore(config: Config, { name, maintenance }: OpenStep): Promise<Finding> {
   const title = `store ${name}`;
   const settings = config.stores[name];
@@ -142,7 +146,7 @@ function isEmptyFolder(path: string): boolean {
   return statSync(path).isDirectory() && readdirSync(path).length === 0;
 }
 
-// ------------------------------------------------------------------------------------------------- addresses
+// --------------------------------------------------------------------------------------- addresses
 
 /** Listens there for a moment, unless a node does. */
 async function checkAddress(address: string): Promise<string> {
@@ -166,7 +170,10 @@ async function checkAddress(address: string): Promise<string> {
   return "is free";
 }
 
-/** With a group, the node makes the folder of a socket; a store is made first, with the folders above it. */
+/**
+ * With a group, the node makes the folder of a socket; a store is made first,
+ * with the folders above it.
+ */
 async function checkAdminAddress(config: Config, address: string): Promise<string> {
   const folder = address.startsWith("unix:") ? dirname(address.slice("unix:".length)) : null;
   if (folder === null || existsSync(folder)) return checkAddress(address);
@@ -177,7 +184,10 @@ async function checkAdminAddress(config: Config, address: string): Promise<strin
   return `${folder} will be made, with store ${made[0]}`;
 }
 
-/** A group that may open the socket must be there; a name that is given rights may be that of somebody to come. */
+/**
+ * A group that may open the socket must be there; a name that is given rights may be
+ * that of somebody to come.
+ */
 function* unknownGroups({ server }: Config): Generator<Finding> {
   const { admin_group: group, admin_groups: rights } = server;
   const named = "setting server.admin_group";
@@ -226,7 +236,7 @@ function probedUrls({ hostname, port }: { readonly hostname: string; readonly po
   return [`http://${host}:${port}`, `https://${host}:${port}`];
 }
 
-// ------------------------------------------------------------------------------------------------- elsewhere
+// --------------------------------------------------------------------------------------- elsewhere
 
 const skewMsMax = 30_000;
 
@@ -241,8 +251,9 @@ async function directory(url: string): Promise<string> {
 }
 
 /**
- * Each public endpoint as this machine reaches it: its name resolves, its certificate holds, and a node with the published
- * role answers there and names the same endpoint. Before the start nothing answers there, so silence is only a warning.
+ * Each public endpoint as this machine reaches it: its name resolves, its certificate holds, and a
+ * node with the published role answers there and names the same endpoint. Before the start nothing
+ * answers there, so silence is only a warning.
  */
 function publicEndpoints(config: Config): Promise<Finding>[] {
   return (["relay", "cache"] as const).flatMap((role) =>

@@ -1,6 +1,7 @@
 /**
- * `waypost explain <target>`: why an envelope would or would not reach a recipient now, as the running node sees it: it
- * alone knows blocks, shares, sessions and the last results. Source: rules sections 2 and 5.
+ * `waypost explain <target>`: why an envelope would or would not reach a recipient now, as
+ * the running node sees it: it alone knows blocks, shares, sessions and the last results.
+ * Source: rules sections 2 and 5.
  */
 import type { Command } from "commander";
 import { isDid } from "../core/codec/did.ts";

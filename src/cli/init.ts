@@ -1,6 +1,7 @@
 /**
- * `waypost init`: from the executable on an empty server to a configuration of all three nodes that runs behind a proxy:
- * files of `examples/` with the URL, the folders and a new signing key in their places. No existing file is replaced.
+ * `waypost init`: from the executable on an empty server to a configuration of all three nodes that
+ * runs behind a proxy: files of `examples/` with the URL, the folders and a new signing key in
+ * their places. No existing file is replaced.
  */
 import { chmod, mkdir } from "node:fs/promises";
 import { resolve } from "node:path";
@@ -93,7 +94,7 @@ async function askAnswers({
   }
 }
 
-// ------------------------------------------------------------------------------------------------- files
+// ------------------------------------------------------------------------------------------- files
 
 async function writeFiles(places: Places): Promise<string[]> {
   const { folder } = places;

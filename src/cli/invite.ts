@@ -1,6 +1,7 @@
 /**
- * Who may be on the running node: `waypost invite` makes, lists and revokes invitations, and `waypost erase` removes
- * what the node holds of a DID. Both use the node's Unix socket, as `waypost block` does.
+ * Who may be on the running node: `waypost invite` makes, lists and revokes invitations,
+ * and `waypost erase` removes what the node holds of a DID. Both use the node's Unix
+ * socket, as `waypost block` does.
  */
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { renderUnicodeCompact } from "uqr";

@@ -1,6 +1,7 @@
 /**
- * `waypost key`: single Ed25519 keys in files of mode 0600. That of a Cache, which signs its events, is the 32-byte
- * seed in hex; those of logs and witnesses have the form of Go's `note` package.
+ * `waypost key`: single Ed25519 keys in files of mode 0600. That of a Cache, which
+ * signs its events, is the 32-byte seed in hex; those of logs and witnesses have the
+ * form of Go's `note` package.
  */
 import { chown, readFile, rename, stat } from "node:fs/promises";
 import { dirname } from "node:path";
@@ -119,8 +120,8 @@ function parseOverlap(text: string): number {
 }
 
 /**
- * The previous public key is on disk before the new key replaces it: an interrupted command can be repeated. The
- * previous secret is gone afterwards.
+ * The previous public key is on disk before the new key replaces it: an interrupted command can be
+ * repeated. The previous secret is gone afterwards.
  */
 async function rotateKeyFile(
   file: string,
@@ -148,7 +149,9 @@ async function rotateKeyFile(
   );
 }
 
-/** Run as root, the new file gets the owner of the previous one, which may be the user of a service. */
+/**
+ * Run as root, the new file gets the owner of the previous one, which may be the user of a service.
+ */
 async function replaceOwned(
   path: string,
   text: string,

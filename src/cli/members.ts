@@ -1,6 +1,6 @@
 /**
- * `waypost members`: who is on the running node, over its Unix socket. Nothing here is a secret of theirs; what waits for
- * them is counted and can't be read.
+ * `waypost members`: who is on the running node, over its Unix socket. Nothing here is a secret of
+ * theirs; what waits for them is counted and can't be read.
  */
 import { writeFile } from "node:fs/promises";
 import { type Command, Option } from "commander";
@@ -144,7 +144,10 @@ const columns = [
   "blocked",
 ] as const satisfies readonly (keyof MemberRow)[];
 
-/** RFC 4180, with a line of names. No value can hold a comma, a quote or the end of a line, and none is a formula. */
+/**
+ * RFC 4180, with a line of names. No value can hold a comma, a quote or the end of a
+ * line, and none is a formula.
+ */
 function renderCsv(rows: readonly MemberRow[]): string {
   const cellOf = (value: MemberRow[keyof MemberRow]) => {
     const text = value === null ? "" : [value].flat().join(" ");

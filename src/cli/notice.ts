@@ -1,6 +1,6 @@
 /**
- * `waypost notice`: a text to everybody. It is signed where the operator's identity is, and published on the running node
- * over its Unix socket: the keys need not be on the server.
+ * `waypost notice`: a text to everybody. It is signed where the operator's identity is, and
+ * published on the running node over its Unix socket: the keys need not be on the server.
  */
 import { readFile } from "node:fs/promises";
 import type { Command } from "commander";

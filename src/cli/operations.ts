@@ -1,6 +1,7 @@
 /**
- * What an operator asks of a running node. `waypost health <url>` asks `GET /readyz`. `waypost reload` and `waypost block`
- * change the node over a Unix socket of `server.admin_listen`: only users who may open that socket can use them.
+ * What an operator asks of a running node. `waypost health <url>` asks `GET /readyz`. `waypost
+ * reload` and `waypost block` change the node over a Unix socket of `server.admin_listen`: only
+ * users who may open that socket can use them.
  */
 import { createReadStream, existsSync } from "node:fs";
 import { join } from "node:path";
@@ -41,7 +42,9 @@ export const addNodeFlags = (command: Command): Command =>
 export const devFolder = ".waypost";
 export const devSocketName = "admin.sock";
 
-/** In a folder without a configuration file where `waypost dev` runs, the commands ask that node. */
+/**
+ * In a folder without a configuration file where `waypost dev` runs, the commands ask that node.
+ */
 async function socketOf({ config, socket }: NodeFlags): Promise<string> {
   if (socket !== undefined) return socket;
   if (config === undefined && !existsSync(defaultConfigFile)) {
@@ -131,7 +134,7 @@ async function printLog(
     if (matching.some((text) => line.includes(text))) console.log(printable(line));
 }
 
-// -------------------------------------------------------------------------------------------------- block
+// ------------------------------------------------------------------------------------------- block
 
 type BlockFlags = NodeFlags & {
   readonly invitation?: string;
@@ -212,7 +215,10 @@ export type ListedInvitation = Readonly<Record<"id" | "expires_at", string>> & {
   readonly uses: readonly { readonly did: string | null; readonly at: string }[];
 };
 
-/** To be blocked: DIDs that registered by an invitation, as `waypost invite list` shows them, but for the operator's. */
+/**
+ * To be blocked: DIDs that registered by an invitation, as `waypost invite list` shows
+ * them, but for the operator's.
+ */
 export async function guestsOf(id: string, flags: NodeFlags): Promise<string[]> {
   const { invitations } = await askNode(flags, "/operations/invitations");
   const found = (invitations as readonly ListedInvitation[]).filter((one) => one.id.startsWith(id));
@@ -267,7 +273,7 @@ async function changeBlocks(flags: NodeFlags, body: BlockBody<BlockRow>): Promis
   if (missing.length > 0) throw failedInResult(printable(`not on the list: ${missing.join(", ")}`));
 }
 
-// ------------------------------------------------------------------------------------------------------ waypost health
+// ---------------------------------------------------------------------------------- waypost health
 
 async function askHealth(url: string): Promise<void> {
   const reply = await askJson(url, "/readyz");

@@ -1,6 +1,6 @@
 /**
- * The commands of `waypost`: each file in this folder registers its own. The exit code is 0, 1 when a
- * command failed or was misused, 2 on timeout.
+ * The commands of `waypost`: each file in this folder registers its own. The exit code is 0, 1 when
+ * a command failed or was misused, 2 on timeout.
  */
 import { Command, Help, type Option } from "commander";
 import { notices, version } from "../version.ts";
@@ -63,7 +63,8 @@ export async function createProgram(json: boolean, wanted?: string): Promise<Com
     .exitOverride()
     .configureHelp({ optionDescription: describeOption })
     .showHelpAfterError("Add --help to see how the command is used.");
-  // With --json the failure line of `command.ts` reports usage errors; the parser must print nothing.
+  // With --json the failure line of `command.ts` reports usage errors; the
+  // parser must print nothing.
   program.configureOutput({ writeOut: print, ...(json ? { writeErr: () => undefined } : {}) });
   const loads = wanted === "serve" || wanted === "dev" ? [loadServing] : loadAll;
   for (const register of await Promise.all(loads.map((load) => load()))) register(program);

@@ -1,7 +1,8 @@
 /**
- * `waypost receive` fetches the messages that wait in the Caches of an identity, saves each before it is acknowledged,
- * and writes it as a file; with `--follow` it receives until interrupted, live from the Relays too, and reconnects by
- * itself. `waypost query` lists waiting messages without fetching them, `waypost purge` removes them unread.
+ * `waypost receive` fetches the messages that wait in the Caches of an identity, saves each before
+ * it is acknowledged, and writes it as a file; with `--follow` it receives until interrupted, live
+ * from the Relays too, and reconnects by itself. `waypost query` lists waiting messages without
+ * fetching them, `waypost purge` removes them unread.
  * Source: rules sections 5 ("Live sessions") and 6.
  */
 import type { Command } from "commander";
@@ -59,7 +60,7 @@ export function registerReceiveCommands(program: Command): void {
   clientCommand(addIdentityFlag(purgeCommand), purge);
 }
 
-// ------------------------------------------------------------------------------------------------------------ receive
+// ----------------------------------------------------------------------------------------- receive
 
 type ReceiveFlags = {
   readonly out: string;
@@ -69,7 +70,10 @@ type ReceiveFlags = {
   readonly withoutHistory?: boolean;
 };
 
-/** A Cache that could not be read (its address), or a message that can't be opened or saved (its id). */
+/**
+ * A Cache that could not be read (its address), or a message that can't be
+ * opened or saved (its id).
+ */
 type Problem = {
   readonly what: string;
   readonly code: string;
@@ -199,7 +203,7 @@ function describeSender({ from, verified, trust, distrusted }: StoredMessage): s
   return `claims to be from ${from}: ${verified === null ? "not checked" : "ITS SIGNATURE DOES NOT VERIFY"}`;
 }
 
-// --------------------------------------------------------------------------------------------------------------- query
+// ------------------------------------------------------------------------------------------- query
 
 /** What waits; Caches that don't answer are named with it. */
 async function waitingOf(session: CommandSession) {
@@ -235,7 +239,7 @@ async function query(session: CommandSession): Promise<void> {
   );
 }
 
-// -------------------------------------------------------------------------------------------------- purge
+// ------------------------------------------------------------------------------------------- purge
 
 type PurgeFlags = {
   readonly as?: string;

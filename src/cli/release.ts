@@ -1,6 +1,6 @@
 /**
- * `waypost verify-release`: checks downloaded files against `SHA256SUMS` and its signature, without a network. The
- * signature is minisign's, so `minisign -V` checks the same one.
+ * `waypost verify-release`: checks downloaded files against `SHA256SUMS` and its signature, without
+ * a network. The signature is minisign's, so `minisign -V` checks the same one.
  */
 import { existsSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";

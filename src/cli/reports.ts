@@ -1,7 +1,8 @@
 /**
- * `waypost reports`: what members have reported to the operator. Each command takes what waits in the mailbox of the
- * operator's identity, opens it with that identity's keys, and keeps it sealed on this machine until it is closed: no node
- * can read a report. What it says of authors counts as far as their signatures hold.
+ * `waypost reports`: what members have reported to the operator. Each command takes what waits in
+ * the mailbox of the operator's identity, opens it with that identity's keys, and keeps it sealed
+ * on this machine until it is closed: no node can read a report. What it says of authors counts as
+ * far as their signatures hold.
  * Source: docs/run.md "Reports".
  */
 import { join } from "node:path";
@@ -81,7 +82,7 @@ export function registerReportsCommand(program: Command): void {
   clientCommand(addIdentityFlag(addPlaceFlags(block)), blockAuthors);
 }
 
-// ------------------------------------------------------------------------------------------------------ reading
+// ----------------------------------------------------------------------------------------- reading
 
 /** Envelopes of the largest report; a longer message is none. */
 const chunksMax = 8;
@@ -137,7 +138,10 @@ async function fetchInto(
     said.note(`${reporter} has ${keptPerReporter} open reports: others wait in the mailbox`);
 }
 
-/** `null` for other messages. An unsigned report has no author, and what it shows was signed for somebody else. */
+/**
+ * `null` for other messages. An unsigned report has no author, and what it shows was
+ * signed for somebody else.
+ */
 async function openReport(
   waiting: PendingMessage,
   recipient: Recipient,
@@ -208,7 +212,7 @@ function lineOf({ id, reporter, sentMs, reason, count, authors }: KeptReport): s
   return `${id.slice(0, 8)}  ${timeOf(sentMs)}  ${reporter} reports ${about}${said}`;
 }
 
-// ------------------------------------------------------------------------------------------------------ showing
+// ----------------------------------------------------------------------------------------- showing
 
 /** A signature inside covers the record, and of the envelope a digest alone. */
 const coversTime = ({ authorship, holds }: Judged): boolean =>
@@ -281,7 +285,7 @@ const showReport = (session: CommandSession, _flags: object, named: string | und
     session.report.result(shown, lines.map(printable).join("\n"));
   });
 
-// ------------------------------------------------------------------------------------------------------- acting
+// ------------------------------------------------------------------------------------------ acting
 
 type CloseFlags = NodeFlags & {
   readonly from?: string;

@@ -1,6 +1,6 @@
 /**
- * `waypost send`: one file, sealed to a recipient's key and given to the Relay, in chunks when it is large. The same command
- * continues an interrupted chunk set, because the SDK does.
+ * `waypost send`: one file, sealed to a recipient's key and given to the Relay, in chunks when it
+ * is large. The same command continues an interrupted chunk set, because the SDK does.
  * Source: rules sections 2 and 5.
  */
 import { type Command, Option } from "commander";
@@ -156,7 +156,9 @@ async function explained(
   throw new ClientError("timed_out", "timed_out", words);
 }
 
-/** What the Relay says of its maintenance, once there is one; `null` when the work is done before. */
+/**
+ * What the Relay says of its maintenance, once there is one; `null` when the work is done before.
+ */
 async function untilMaintenance(
   { client }: CommandSession,
   done: AbortSignal,
@@ -182,7 +184,10 @@ async function sendSigned(
   return me.send(to, source, options);
 }
 
-/** Opens no identity: that asks the Directory for its DID. What is remembered of the recipient lies on this machine. */
+/**
+ * Opens no identity: that asks the Directory for its DID. What is remembered of the
+ * recipient lies on this machine.
+ */
 async function sendUnsigned(
   session: CommandSession,
   to: string,

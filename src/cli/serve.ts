@@ -1,8 +1,9 @@
 /**
- * `waypost serve` runs the nodes of a configuration file until a signal. After SIGTERM or SIGINT it accepts nothing new,
- * finishes requests in flight and exits with 0; a second signal ends it at once. SIGHUP reads the file again. When a store
- * can no longer keep its promises, the process exits with 1, so that a supervisor starts it again. `waypost dev` runs all
- * three nodes and the chat app on loopback listeners without a configuration, for trying and developing.
+ * `waypost serve` runs the nodes of a configuration file until a signal. After SIGTERM or SIGINT it
+ * accepts nothing new, finishes requests in flight and exits with 0; a second signal ends it at
+ * once. SIGHUP reads the file again. When a store can no longer keep its promises, the process
+ * exits with 1, so that a supervisor starts it again. `waypost dev` runs all three nodes and the
+ * chat app on loopback listeners without a configuration, for trying and developing.
  * Source: rules section 9.
  */
 import { createServer } from "node:net";
@@ -79,7 +80,10 @@ async function runServer(file: string): Promise<void> {
 
 type Run = Pick<StartOptions, "readConfig"> & { readonly sink: LogSink };
 
-/** Runs until a signal or a fatal store, and ends the process in order; a second signal ends it at once. */
+/**
+ * Runs until a signal or a fatal store, and ends the process in order; a
+ * second signal ends it at once.
+ */
 async function runUntilSignal(
   config: Config,
   { sink, ...options }: Run,
@@ -116,7 +120,7 @@ async function runUntilSignal(
   }
 }
 
-// ------------------------------------------------------------------------------ waypost dev: data stay under .waypost/
+// ---------------------------------------------------------- waypost dev: data stay under .waypost/
 
 const hostname = "127.0.0.1";
 const usualPort = 7_400;
@@ -147,7 +151,10 @@ const urlsOf = ({ host, port, appPort }: DevPlace) => ({
   app: `http://${host}:${appPort}`,
 });
 
-/** Two ports that the system gives away at this moment: the nodes' own address stands in the configuration. */
+/**
+ * Two ports that the system gives away at this moment: the nodes' own address
+ * stands in the configuration.
+ */
 async function freePorts(): Promise<[number, number]> {
   const servers = [createServer(), createServer()];
   const ports = await Promise.all(
@@ -214,8 +221,9 @@ export function devConfig(place: DevPlace): Config {
       public_id: "dev",
       public_endpoints: [url],
       allow_http: true,
-      // Relay and Cache of this process are reached without a connection. What else listens on this machine is the
-      // developer's own, and everybody in a local network can register an inbox there.
+      // Relay and Cache of this process are reached without a connection. What else listens
+      // on this machine is the developer's own, and everybody in a local network can
+      // register an inbox there.
       allow_private: isLan ? [] : ["127.0.0.0/8", "::1/128"],
       rate_limit_loopback: false,
     },
@@ -269,7 +277,9 @@ ${elsewhere}  ${waypost} did create --name alice
 `;
 }
 
-/** What the user can type to start another command: the executable itself, or the package script. */
+/**
+ * What the user can type to start another command: the executable itself, or the package script.
+ */
 function typedCommand(): string {
   return isCompiled() ? process.execPath : "npx -y bun@1.4.5 run waypost";
 }

@@ -1,8 +1,9 @@
 /**
- * `waypost storage`: what operators do with the stores of a configuration. `migrate` prepares stores before the first
- * start and after an upgrade. `move-places`, `backup`, `verify`, `export` and `top` run while the nodes run; `restore`,
- * `import` and `compact` do not. `top` shows who uses a store: entries and bytes of each recipient, and of each label of the
- * entries (senders and client networks, as digests; the running node names networks that sent something lately).
+ * `waypost storage`: what operators do with the stores of a configuration. `migrate` prepares
+ * stores before the first start and after an upgrade. `move-places`, `backup`, `verify`, `export`
+ * and `top` run while the nodes run; `restore`, `import` and `compact` do not. `top` shows who uses
+ * a store: entries and bytes of each recipient, and of each label of the entries (senders and
+ * client networks, as digests; the running node names networks that sent something lately).
  */
 
 import { once } from "node:events";
@@ -127,7 +128,7 @@ function parsePlaces(text: string): number[] {
   return [...new Set(places)];
 }
 
-// --------------------------------------------------------------------------------------------------------- maintenance
+// ------------------------------------------------------------------------------------- maintenance
 
 async function verify(options: Options & { readonly apart?: true }): Promise<void> {
   const stores = await maintained(options);
@@ -178,7 +179,7 @@ async function verifiedApart({ config }: Options, store: string): Promise<Verify
 /** Of these, a person or the system is the cause, and not the file. */
 const endsByRequest = ["SIGINT", "SIGTERM", "SIGHUP", "SIGKILL"];
 
-// --------------------------------------------------------------------------------------------------------- records
+// ----------------------------------------------------------------------------------------- records
 
 async function exportStore(options: Options & { readonly to?: string }): Promise<void> {
   const { work } = theOne(await moved(options));
@@ -261,7 +262,7 @@ async function importStore(options: From): Promise<void> {
   );
 }
 
-// -------------------------------------------------------------------------------------------------- usage
+// ------------------------------------------------------------------------------------------- usage
 
 type Sum = { readonly entries: number; readonly bytes: number };
 
@@ -316,7 +317,10 @@ async function top(options: Options & { readonly limit: number }): Promise<void>
   createReport(options.json === true).result(found, text);
 }
 
-/** With the client network behind a label where the running node knows it: the store keeps only a digest. */
+/**
+ * With the client network behind a label where the running node knows it: the
+ * store keeps only a digest.
+ */
 async function named<T extends { readonly name: string }>(labels: T[], { config }: Options) {
   const asked = askNode({ config }, "/operations/networks", {
     labels: labels.map(({ name }) => name),

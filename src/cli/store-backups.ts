@@ -1,6 +1,6 @@
 /**
- * `waypost storage backup` and `restore`: copies of the stores in a folder or a bucket. A copy has its name only when it
- * is whole and verified.
+ * `waypost storage backup` and `restore`: copies of the stores in a folder or a bucket. A copy has
+ * its name only when it is whole and verified.
  */
 import * as fs from "node:fs";
 import { dirname, join, resolve } from "node:path";
@@ -56,8 +56,8 @@ async function leftOutOf(
 }
 
 /**
- * The folder has its name only when every store in it is whole, verified and synced. Stores that are left out are
- * named, and fail the command unless `--store` names the others.
+ * The folder has its name only when every store in it is whole, verified and synced. Stores that
+ * are left out are named, and fail the command unless `--store` names the others.
  */
 export async function backup(options: BackupOptions): Promise<void> {
   const place = parseBucketPlace(options.to);

@@ -1,6 +1,6 @@
 /**
- * What `@waypost/client` exports. The functions below the class are `@waypost/client/parts`, so that a page
- * which only sends and receives does not load them.
+ * What `@waypost/client` exports. The functions below the class are `@waypost/client/parts`, so
+ * that a page which only sends and receives does not load them.
  */
 
 export { ClientError, type ClientErrorKind } from "./base/failure.ts";

@@ -1,4 +1,7 @@
-/** What `@waypost/client/parts` exports: identities, changes, plans, sealing and the routes, one by one. */
+/**
+ * What `@waypost/client/parts` exports: identities, changes, plans, sealing
+ * and the routes, one by one.
+ */
 
 export { change, changeAsOwner, signIntent } from "./identity/change.ts";
 export { firstDocument, register, signRegistration } from "./identity/registration.ts";

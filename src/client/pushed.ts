@@ -1,6 +1,7 @@
 /**
- * What a page's service worker does with a push: it shows a notification, and acknowledges nothing. Browsers withdraw the
- * permission from pages whose pushes show none. A module that imports nothing: `@waypost/client/pushed`.
+ * What a page's service worker does with a push: it shows a notification, and acknowledges nothing.
+ * Browsers withdraw the permission from pages whose pushes show none. A module that imports
+ * nothing: `@waypost/client/pushed`.
  * Source: docs/client.md "Push".
  */
 

@@ -1,6 +1,7 @@
 /**
- * An identity with a local store: what arrives is saved and acknowledged, what is sent waits in the store until the Relay
- * has it. In every tab; the one that leads receives and delivers. Here its parts are put together, and begin and end.
+ * An identity with a local store: what arrives is saved and acknowledged, what is sent waits in the
+ * store until the Relay has it. In every tab; the one that leads receives and delivers. Here its
+ * parts are put together, and begin and end.
  * Source: docs/client.md "A local store".
  */
 
@@ -158,14 +159,15 @@ export class StoreSession {
     });
   }
 
-  // ------------------------------------------------------------------------------------------------ leading
+  // --------------------------------------------------------------------------------------- leading
 
   /** Receives and delivers as soon as this tab leads. */
   start(): void {
     this.#work = this.#own.leading
       .then(() => this.#lead())
       .catch((error: unknown) => {
-        // A bug, or a store that fails altogether: it is reported to the program, which waits for nothing.
+        // A bug, or a store that fails altogether: it is reported to the program,
+        // which waits for nothing.
         const cause = error instanceof ClientError ? error : localError("unusable", String(error));
         this.#own.identity.emit({ type: "failed", what: "store", error: cause });
         this.#withDevices.reject(cause);
@@ -204,7 +206,8 @@ export class StoreSession {
     if (this.#options.isByHand) return;
     const { signal } = this.#own;
     await this.devices.ready(signal);
-    // Nothing is handed over here. It ends with `close`, by throwing what is a bug, or to connect with new keys.
+    // Nothing is handed over here. It ends with `close`, by throwing what is a bug, or
+    // to connect with new keys.
     for (let failures = 0; !signal.aborted; ) {
       this.#newKeys.begin();
       const receiver = this.receiver();
@@ -214,7 +217,8 @@ export class StoreSession {
       failures = ended instanceof ClientError ? failures + 1 : 0;
       if (!(ended instanceof ClientError)) continue;
       if (ended.code !== "no_cache") throw ended;
-      // After a removal the document is there before the new keys are: only what stays so is reported.
+      // After a removal the document is there before the new keys are: only
+      // what stays so is reported.
       if (failures === noCacheTimes)
         this.#own.identity.emit({ type: "failed", what: "store", error: ended });
       await this.#newKeys.next(backoffMs(failures), signal);
@@ -249,8 +253,9 @@ export class StoreSession {
   }
 
   /**
-   * Saves what waits in the Caches, as soon as the other devices can get it. Throws `history_missing` on a device that was
-   * linked and gets no people and groups from the others for half a minute.
+   * Saves what waits in the Caches, as soon as the other devices can get it. Throws
+   * `history_missing` on a device that was linked and gets no people and groups from the
+   * others for half a minute.
    */
   async receiveWaiting(): Promise<PollResult> {
     await Promise.race([this.#withDevices.promise, this.#closed.promise]);
@@ -269,7 +274,7 @@ export class StoreSession {
     void this.#receiver?.stop();
   }
 
-  // -------------------------------------------------------------------------------------- sending and receiving
+  // ------------------------------------------------------------------------- sending and receiving
 
   send(to: string, content: Content, options: MessageOptions): Promise<Sent[]> {
     return this.#sending.send([to], content, options);

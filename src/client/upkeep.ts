@@ -1,6 +1,6 @@
 /**
- * What an identity does for its keys by itself: it replaces the one that others seal to, follows other own devices, and looks
- * whether somebody else has changed its record.
+ * What an identity does for its keys by itself: it replaces the one that others seal to, follows
+ * other own devices, and looks whether somebody else has changed its record.
  * Source: docs/client.md "Forward secrecy", docs/trust.md "The own record".
  */
 import { attempt, ClientError, insist, localError } from "./base/failure.ts";
@@ -43,8 +43,9 @@ export class Upkeep {
   }
 
   /**
-   * Where no store has devices that would do it: ends a replacement of the keys that was interrupted, since who had the former
-   * ones has their rights until then. The first try is awaited; another one's keys end it with `root_replaced`.
+   * Where no store has devices that would do it: ends a replacement of the keys that was
+   * interrupted, since who had the former ones has their rights until then. The first try is
+   * awaited; another one's keys end it with `root_replaced`.
    */
   async endReplacing(): Promise<void> {
     const { keys, secrets } = this.#identity;
@@ -90,8 +91,8 @@ export class Upkeep {
   }
 
   /**
-   * Publishes key bundles: makes the next one when it is due, and puts it where a Cache lacks it. Where one takes none now,
-   * it goes on in the background.
+   * Publishes key bundles: makes the next one when it is due, and puts it where a Cache lacks it.
+   * Where one takes none now, it goes on in the background.
    */
   async keepBundles(): Promise<void> {
     const { client, did, waiting } = this.#identity;
@@ -100,7 +101,8 @@ export class Upkeep {
     await this.orFailed("rotation", async () => {
       const { keepBundles, keepTrying } = await import("./identity/own-bundles.ts");
       const keep = async () => {
-        // Without the former secrets, as after a restoration, the former bundle would look like a stranger's.
+        // Without the former secrets, as after a restoration, the former bundle
+        // would look like a stranger's.
         if (this.#identity.secrets.nextRootSeed !== null) return "none";
         const devices = await this.#host.session()?.devices.others();
         const change = (edit: EditIdentity) => this.#identity.change(edit);
@@ -130,7 +132,8 @@ export class Upkeep {
     const rotate = async () => {
       const devices = this.#host.session()?.devices;
       await devices?.look();
-      // A replacement of all keys has the next one, and a second change of the document would hold it up.
+      // A replacement of all keys has the next one, and a second change of the
+      // document would hold it up.
       const { isReplacing } = await import("./identity/new-keys.ts");
       if (await isReplacing(client.known.memory, this.#identity.secrets)) return;
       // Once a week, and loaded then.
@@ -166,7 +169,8 @@ export class Upkeep {
       const { client } = this.#identity;
       const { watchOwn } = await import("./trust/own.ts");
       const session = this.#host.session();
-      // Keys that another process or tab has made are no stranger's; the session proves with them from now on.
+      // Keys that another process or tab has made are no stranger's; the session
+      // proves with them from now on.
       const before = renderIdentity(this.#identity.secrets);
       if (renderIdentity(await this.#identity.change((stored) => stored)) !== before)
         session?.reconnect();

@@ -46,7 +46,7 @@ export const configWarnings = remarksOf(
   reportWarnings,
 );
 
-// ------------------------------------------------------------------------------------------------ relations
+// --------------------------------------------------------------------------------------- relations
 
 function* serverRelations({ server, directory }: Config): Generator<Remark> {
   const { listen, admin_listen, tls_cert_file: cert, tls_key_file: key } = server;
@@ -205,7 +205,7 @@ function* appRelations({ server, directory, relay, cache }: Config): Generator<R
     yield ["server.app", "is a public endpoint: name another host"];
 }
 
-// ------------------------------------------------------------------------------------------------- warnings
+// ---------------------------------------------------------------------------------------- warnings
 
 /** Far from its default, a number is rather a slip of a unit than a wish. */
 const farFactor = 100;

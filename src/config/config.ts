@@ -129,7 +129,7 @@ function withNearestName({ setting, message }: InputProblem): InputProblem {
   };
 }
 
-// ----------------------------------------------------------------------------------------------- changes while running
+// --------------------------------------------------------------------------- changes while running
 
 /**
  * What an operator changes in a hurry: who may register, how much, and what is logged. A

@@ -10,7 +10,7 @@ import { adminRights } from "../core/schema/admin.ts";
 import { parseNamedAddress } from "../core/trust/note.ts";
 import { parseSizeSetting, renderInUnits, renderSizeSetting } from "../storage/setting-problem.ts";
 
-// ------------------------------------------------------------------------------------- kinds of settings
+// ------------------------------------------------------------------------------- kinds of settings
 
 type Range = { readonly min?: number; readonly max?: number };
 
@@ -185,7 +185,7 @@ export function isPublicEndpoint(text: string): boolean {
   );
 }
 
-// --------------------------------------------------------------------------------------------------------- text forms
+// -------------------------------------------------------------------------------------- text forms
 const durationUnitsMs: Readonly<Record<string, number>> = {
   ms: 1,
   s: secondMs,

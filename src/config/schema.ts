@@ -41,7 +41,7 @@ import {
   witnessAddress,
 } from "./kinds.ts";
 
-// ------------------------------------------------------------------------------------------------ schema
+// ------------------------------------------------------------------------------------------ schema
 
 const serverSchema = z.strictObject({
   listen: listOf(listenAddress, { min: 1, max: 16, standard: ["127.0.0.1:7400"] }).describe(

@@ -59,7 +59,7 @@ export function parseSource(text: string): SourceResult {
   }
 }
 
-// ------------------------------------------------------------------------------------------------ positions
+// --------------------------------------------------------------------------------------- positions
 
 function positionsIn(program: AST.TOMLProgram): Map<string, Position> {
   const positions = new Map<string, Position>();
@@ -107,7 +107,7 @@ function nearestPosition(
   return [...positions].find(([one]) => one.startsWith(`${setting}.`))?.[1] ?? null;
 }
 
-// ------------------------------------------------------------------------------------------- environment
+// ------------------------------------------------------------------------------------- environment
 
 const variablePattern = /^WAYPOST_([A-Z][A-Z0-9_]*?)__([A-Z0-9_]+)$/;
 
@@ -143,7 +143,7 @@ function parseVariable(text: string): unknown {
   return value instanceof Date ? text : value;
 }
 
-// ---------------------------------------------------------------------------------------------- secrets
+// ----------------------------------------------------------------------------------------- secrets
 
 /**
  * Options of stores and of the bus that may be in a file of their own: `url_file =

@@ -140,7 +140,7 @@ export function describeFault(code: FaultCode): { code: FaultCode; status: numbe
   return { code, status, title };
 }
 
-// ------------------------------------------------------------------------------------------------------ thrown errors
+// ----------------------------------------------------------------------------------- thrown errors
 
 /**
  * The message of a thrown value, which need not be an `Error`. For operators, in a sentence

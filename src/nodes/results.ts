@@ -1,8 +1,8 @@
 /**
- * What became of envelopes lately, for the operator who is asked why a message did not arrive: the last results of each
- * sender to each recipient, in memory, and the keyed digest under which log lines name a recipient. The key is kept in
- * a store of the node, so that all processes on it write the same digest, also after a restart, and no one else can
- * see whose it is.
+ * What became of envelopes lately, for the operator who is asked why a message did not arrive: the
+ * last results of each sender to each recipient, in memory, and the keyed digest under which log
+ * lines name a recipient. The key is kept in a store of the node, so that all processes on it write
+ * the same digest, also after a restart, and no one else can see whose it is.
  */
 import { encodeHex } from "../core/codec/bytes.ts";
 import type { Did, Uuid } from "../core/codec/did.ts";
@@ -11,7 +11,8 @@ import { BoundedMap } from "../core/std/bounded.ts";
 import { type Receipts, StoreError } from "../storage/contract.ts";
 
 /**
- * The envelope that a request is about. `from` is what the envelope says: only its result shows whether that is proven.
+ * The envelope that a request is about. `from` is what the envelope says: only its result
+ * shows whether that is proven.
  */
 export type RequestedEnvelope = {
   readonly messageId: Uuid;
@@ -48,7 +49,10 @@ const digestChars = 16;
 /** A receipt must have an end; what the operator decides has none, so it gets 100 years. */
 export const keptMs = 36_500 * dayMs;
 
-/** With a slash, as everything that belongs to no mailbox: several databases keep that in the first of them. */
+/**
+ * With a slash, as everything that belongs to no mailbox: several databases keep
+ * that in the first of them.
+ */
 const keyName = "/operator-digest-key";
 
 export async function openResults({

@@ -1,9 +1,9 @@
 /**
- * The drivers that a configuration can name: the built-in ones, by name (a new one is a row here), and external ones,
- * by the path of their module. A module exports a `StoragePlugin`, or a function that gets the classes of the running
- * program and answers one: errors and refusals are recognised by their class, and a module on the disk can't import
- * from a compiled executable. Modules run with all rights of the program, so only the operator's configuration names
- * them.
+ * The drivers that a configuration can name: the built-in ones, by name (a new one is a row here),
+ * and external ones, by the path of their module. A module exports a `StoragePlugin`, or a function
+ * that gets the classes of the running program and answers one: errors and refusals are recognised
+ * by their class, and a module on the disk can't import from a compiled executable. Modules run
+ * with all rights of the program, so only the operator's configuration names them.
  */
 import { existsSync } from "node:fs";
 import { isAbsolute, resolve } from "node:path";
@@ -36,7 +36,7 @@ export const optionSchemas = {
   postgres: postgresOptions,
 };
 
-// ------------------------------------------------------------------------------------------- external plugins
+// -------------------------------------------------------------------------------- external plugins
 
 type LoadedPlugins = {
   /** Under the names by which the configuration calls them: their paths as written. */
@@ -54,7 +54,9 @@ export function isModulePath(plugin: string): boolean {
   return plugin.startsWith("./") || plugin.startsWith("../") || isAbsolute(plugin);
 }
 
-/** Loads every module that the stores name, once each. Relative paths are resolved against `base`. */
+/**
+ * Loads every module that the stores name, once each. Relative paths are resolved against `base`.
+ */
 export async function loadPlugins(
   stores: Readonly<Record<string, StoreSettings>>,
   base: string,

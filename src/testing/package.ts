@@ -1,6 +1,7 @@
 /**
- * What `@waypost/client/testing` exports: a Directory, a Relay and a Cache for the tests of an app. They are the real ones,
- * over memory, in a thread of their own and on a free port of this machine. Needs no executable.
+ * What `@waypost/client/testing` exports: a Directory, a Relay and a Cache for the tests of an
+ * app. They are the real ones, over memory, in a thread of their own and on a free port of this
+ * machine. Needs no executable.
  * Source: docs/client.md "Tests of an app".
  */
 import { Worker } from "node:worker_threads";

@@ -1,7 +1,8 @@
 /**
- * What the nodes take of Bun, over Node's modules, for the thread of a test's node in other runtimes: the server, a few
- * functions, and methods of the language that older runtimes lack. In a thread of its own, so an app under test sees none
- * of it. Simple before fast: answers are held whole.
+ * What the nodes take of Bun, over Node's modules, for the thread of a test's node in
+ * other runtimes: the server, a few functions, and methods of the language that older
+ * runtimes lack. In a thread of its own, so an app under test sees none of it. Simple
+ * before fast: answers are held whole.
  */
 import { createHash, createHmac, type Hash, type Hmac } from "node:crypto";
 import { lookup } from "node:dns/promises";
@@ -65,7 +66,7 @@ function toBase64(this: Uint8Array, { alphabet, omitPadding }: Alphabet = {}): s
   return omitPadding === true ? text.replace(/=+$/, "") : text;
 }
 
-// ---------------------------------------------------------------------------------------------------------- server
+// ------------------------------------------------------------------------------------------ server
 
 type Routed = Request & { params?: Record<string, string> };
 
@@ -177,7 +178,7 @@ async function writeResponse(
   outgoing.end(bytes);
 }
 
-// ---------------------------------------------------------------------------------------------------------- the rest
+// ---------------------------------------------------------------------------------------- the rest
 
 /** For maps: never leaves the process. */
 function hash(bytes: Uint8Array): bigint {
@@ -204,7 +205,8 @@ const ofNode = {
   CryptoHasher,
   sleep: (ms: number) => new Promise((resolve) => setTimeout(resolve, ms)),
   gc: () => undefined,
-  // Node does not say what became of a promise: it counts as pending, for which Bun returns the promise itself.
+  // Node does not say what became of a promise: it counts as pending, for which Bun
+  // returns the promise itself.
   peek: Object.assign((promised: unknown) => promised, { status: () => "pending" }),
   dns: { lookup: (host: string) => lookup(host, { all: true }) },
 };

@@ -1,6 +1,6 @@
 /**
- * The server's side of a WebSocket (RFC 6455) for a test's node where the runtime has none: text and bytes, unfragmented as
- * clients of live sessions send them, pings and closing.
+ * The server's side of a WebSocket (RFC 6455) for a test's node where the runtime has none: text
+ * and bytes, unfragmented as clients of live sessions send them, pings and closing.
  */
 import { createHash } from "node:crypto";
 import type { IncomingMessage } from "node:http";

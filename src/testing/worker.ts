@@ -1,6 +1,6 @@
 /**
- * The thread of a test's node: all three nodes over memory, everything local allowed, blocks every 20 ms. It reports its
- * address to the thread that started it, which ends it.
+ * The thread of a test's node: all three nodes over memory, everything local allowed, blocks every
+ * 20 ms. It reports its address to the thread that started it, which ends it.
  */
 // First: the modules below use what it adds.
 import "./runtime.ts";
@@ -11,7 +11,10 @@ import { checkConfig } from "../config/config.ts";
 
 const host = "127.0.0.1";
 
-/** One that the system gives away at this moment: the node's own address stands in its configuration. */
+/**
+ * One that the system gives away at this moment: the node's own address
+ * stands in its configuration.
+ */
 const freePort = (): Promise<number> =>
   new Promise((resolve, reject) => {
     const server = createServer();

@@ -1,4 +1,6 @@
-/** The whole app: the first page, then conversations next to the open one, and what lies over them. */
+/**
+ * The whole app: the first page, then conversations next to the open one, and what lies over them.
+ */
 import { useEffect, useState } from "preact/hooks";
 import { ConversationView } from "./conversation.tsx";
 import { followNames } from "./names.ts";

@@ -1,4 +1,7 @@
-/** What is chosen in a conversation, as a part of what opens about it: pinned, muted, put away, and how long messages last. */
+/**
+ * What is chosen in a conversation, as a part of what opens about it: pinned, muted, put away,
+ * and how long messages last.
+ */
 import { Check, useStored } from "./parts.tsx";
 import { attempt, me } from "./session.ts";
 import { durationOf } from "./text.ts";

@@ -55,7 +55,10 @@ export function Comparing({ did }: { readonly did: string }) {
   );
 }
 
-/** A cell for each character, in a color of its own: what differs is seen at once. The text is what counts. */
+/**
+ * A cell for each character, in a color of its own: what differs is seen at once.
+ * The text is what counts.
+ */
 function FingerprintPicture({ text }: { readonly text: string }) {
   const cells = [...text.replaceAll(" ", "")].map((digit) => digits.indexOf(digit));
   const rows = Math.ceil(cells.length / columns);

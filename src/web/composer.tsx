@@ -27,7 +27,10 @@ type ComposerProps = {
 const callsMax = 32;
 /** Larger ones are refused before they are read. */
 const fileBytesMax = 1_000_000_000;
-/** What the store has not answered for: a page may be left in the same moment. Not where a lock seals what is kept. */
+/**
+ * What the store has not answered for: a page may be left in the same moment. Not where a
+ * lock seals what is kept.
+ */
 const unwritten = {
   key: (to: string) => `draft ${to}`,
   read: (to: string) => (isSealed() ? null : sessionStorage.getItem(unwritten.key(to))),
@@ -66,7 +69,10 @@ async function draftOf(to: string): Promise<string> {
 /** So long after a letter no other device's words take its place. */
 const pauseMs = 5_000;
 
-/** The words in the field, which the store keeps until they are sent: over a reload, a lock and a closed page. */
+/**
+ * The words in the field, which the store keeps until they are sent: over a reload,
+ * a lock and a closed page.
+ */
 function useDraft(to: string) {
   const [text, setText] = useState("");
   const typed = useRef<string | null>(null);

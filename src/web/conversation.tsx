@@ -129,8 +129,8 @@ type MessagesProps = Pick<ConversationProps, "id" | "at"> & {
 const edge = 600;
 
 /**
- * The box counts from its end (`column-reverse`), so what is in sight stays there while earlier messages come above, and the
- * end while new ones come.
+ * The box counts from its end (`column-reverse`), so what is in sight stays there while earlier
+ * messages come above, and the end while new ones come.
  */
 function useScrolling({ shown, hasOlder, older }: ReturnType<typeof useMessages>) {
   const list = useRef<HTMLDivElement>(null);

@@ -1,4 +1,6 @@
-/** Several devices of one person: a new one shows a code, another reads it; and any may be removed. */
+/**
+ * Several devices of one person: a new one shows a code, another reads it; and any may be removed.
+ */
 import { useEffect, useState } from "preact/hooks";
 import type { ClientError, Device } from "../client/package.ts";
 import { Button, CopyButton, Form, Input, Problem, useStored } from "./parts.tsx";

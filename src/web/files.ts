@@ -1,6 +1,7 @@
 /**
- * Received files. One is shown only when its first bytes are those of PNG, JPEG, WebP or GIF, whatever its sender calls it;
- * all others are saved as bytes without a type: a `blob:` of HTML or SVG would run in this origin.
+ * Received files. One is shown only when its first bytes are those of PNG, JPEG, WebP or GIF,
+ * whatever its sender calls it; all others are saved as bytes without a type: a `blob:` of HTML or
+ * SVG would run in this origin.
  */
 import { reportType } from "../client/mail/content.ts";
 import { pictureType } from "../client/mail/notes.ts";
@@ -13,7 +14,10 @@ const shownBytesMax = 20_000_000;
 
 /** So many first bytes hold the size of a picture, but for a JPEG that begins with long remarks. */
 export const pictureHeadBytes = 65_536;
-/** Of a picture in a conversation, and of a profile's: a few bytes can stand for a gigabyte of pixels. */
+/**
+ * Of a picture in a conversation, and of a profile's: a few bytes can stand
+ * for a gigabyte of pixels.
+ */
 const pixelsMax = 40_000_000;
 const profileSideMax = 1_024;
 

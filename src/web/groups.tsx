@@ -1,4 +1,7 @@
-/** Groups in a conversation: sending to all of one, the request of a stranger's, and what its changes say. */
+/**
+ * Groups in a conversation: sending to all of one, the request of a stranger's,
+ * and what its changes say.
+ */
 import { groupType, timerType } from "../client/mail/content.ts";
 import type { Group, MessageOptions, StoredMessage, Waypost } from "../client/package.ts";
 import { Button, nameOf, Phrase, useStored } from "./parts.tsx";
@@ -46,7 +49,10 @@ export const isChange = ({ mediaType, group, verified, isOwn }: StoredMessage): 
   (isOwn || verified === true) &&
   ((mediaType === groupType && group !== null) || mediaType === timerType);
 
-/** What who signed it did. The store has kept only what counted as a change; before statements it was another form. */
+/**
+ * What who signed it did. The store has kept only what counted as a change; before
+ * statements it was another form.
+ */
 export function changeOf({ text, from }: StoredMessage): string {
   const who = from === me.did ? "you" : "they";
   const change = JSON.parse(text ?? "{}") as {

@@ -1,4 +1,7 @@
-/** The messages of a conversation, from the newest on: earlier pages are read from the store as one scrolls up. */
+/**
+ * The messages of a conversation, from the newest on: earlier pages are read from the
+ * store as one scrolls up.
+ */
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { StoredMessage } from "../client/package.ts";
 import { lookedMax, searchPage } from "./search.ts";

@@ -1,4 +1,6 @@
-/** The lock of this device, in the settings: a passphrase or a code to print, and a passkey besides. */
+/**
+ * The lock of this device, in the settings: a passphrase or a code to print, and a passkey besides.
+ */
 import { useEffect, useState } from "preact/hooks";
 import { type Lock, passkeyLock, passphraseLock, recoveryCode } from "../client/package.ts";
 import { Button, Form, Input, newPassphrase } from "./parts.tsx";

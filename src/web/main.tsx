@@ -15,8 +15,8 @@ type TrustedTypes = {
 const lookMs = 3_600_000;
 
 /**
- * The service worker keeps one whole version of the app. The next one waits until no page shows this one, or until the
- * person takes it.
+ * The service worker keeps one whole version of the app. The next one waits until no page shows
+ * this one, or until the person takes it.
  */
 async function keepInstalled(): Promise<void> {
   const { trustedTypes } = globalThis as { readonly trustedTypes?: TrustedTypes };

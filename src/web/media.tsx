@@ -1,4 +1,7 @@
-/** Sound and video that play in their place: read when somebody presses, and only what begins as its kind does. */
+/**
+ * Sound and video that play in their place: read when somebody presses, and only what
+ * begins as its kind does.
+ */
 import { useState } from "preact/hooks";
 import type { StoredMessage } from "../client/package.ts";
 import { Button, useUrl } from "./parts.tsx";
@@ -63,7 +66,10 @@ async function playable(message: StoredMessage): Promise<Blob | null> {
   return type === null ? null : new Blob(parts, { type });
 }
 
-/** Of a file's first bytes. Source: RFC 6716 and 3533 (Ogg), Matroska, ISO 14496-12, RFC 2361 (WAVE), ID3 2.4, FLAC 1.2. */
+/**
+ * Of a file's first bytes. Source: RFC 6716 and 3533 (Ogg), Matroska, ISO 14496-12, RFC 2361
+ * (WAVE), ID3 2.4, FLAC 1.2.
+ */
 const starts: readonly (readonly [type: string, start: RegExp])[] = [
   ["video/webm", /^\x1a\x45\xdf\xa3/],
   ["audio/ogg", /^OggS/],

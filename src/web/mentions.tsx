@@ -1,4 +1,7 @@
-/** Calling members of a group by `@` and their name: who may be meant while one types, and whom a text calls. */
+/**
+ * Calling members of a group by `@` and their name: who may be meant while one
+ * types, and whom a text calls.
+ */
 import { folded } from "./text.ts";
 import { t } from "./words/language.ts";
 

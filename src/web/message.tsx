@@ -296,7 +296,10 @@ function TextContent({ text }: { readonly text: string }) {
 function FileContent({ message }: Pick<BubbleProps, "message">) {
   const sent = useSession().sending[message.id] ?? 1;
   const [isShown, setShown] = useState(false);
-  /** The message as it was when its content was asked for: it is another one when that came, or did not. */
+  /**
+   * The message as it was when its content was asked for: it is another one
+   * when that came, or did not.
+   */
   const [asked, setAsked] = useState<StoredMessage | null>(null);
   const name = oneLine(message.name, 48) || t.file;
   if (message.content === "removed") return <p class="text gone">{t.fileRemoved(name)}</p>;

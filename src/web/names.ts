@@ -1,6 +1,7 @@
 /**
- * People whose names look the same: letters that are not seen, accents, case and width distinguish no one. Their names get a
- * part of the address behind them, so that a stranger who takes a friend's name is told apart.
+ * People whose names look the same: letters that are not seen, accents, case and width distinguish
+ * no one. Their names get a part of the address behind them, so that a stranger who takes a
+ * friend's name is told apart.
  */
 import { me } from "./session.ts";
 import { twinsOf } from "./text.ts";

@@ -1,4 +1,7 @@
-/** What the operator of the server says to everybody: maintenance, and a text for who is about to register. */
+/**
+ * What the operator of the server says to everybody: maintenance, and a text for
+ * who is about to register.
+ */
 import { useEffect, useState } from "preact/hooks";
 import { about } from "../client/net/about.ts";
 import type { About } from "../client/net/answers.ts";

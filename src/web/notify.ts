@@ -1,6 +1,6 @@
 /**
- * Notifications: while the page is open but not in sight, with the name of who wrote, never the words; and by push, where
- * the server has it, while it is closed. And unread counts in the title.
+ * Notifications: while the page is open but not in sight, with the name of who wrote, never the
+ * words; and by push, where the server has it, while it is closed. And unread counts in the title.
  */
 import { nameOf } from "./parts.tsx";
 import { me } from "./session.ts";
@@ -71,7 +71,8 @@ async function notify(conversation: string, id: string): Promise<void> {
   const isKnown = person?.isKnown === true || group?.standing === "joined";
   const title = isKnown ? nameOf(person, conversation, group) : t.somebodyNew;
   const worker = await navigator.serviceWorker?.getRegistration();
-  // The types of pages lack `renotify`: without it the second message of a conversation makes no sound.
+  // The types of pages lack `renotify`: without it the second message of a
+  // conversation makes no sound.
   const options: NotificationOptions & { readonly renotify: boolean } = {
     body: t.hasWritten,
     tag: conversation,

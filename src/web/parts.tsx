@@ -1,4 +1,7 @@
-/** Small parts that several views use: icons, avatars, names, dialogs, QR codes, and hooks over the session. */
+/**
+ * Small parts that several views use: icons, avatars, names, dialogs, QR codes,
+ * and hooks over the session.
+ */
 import type { ComponentChildren, FunctionComponent, JSX } from "preact";
 import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "preact/hooks";
 import type { GroupFacts, Person } from "../client/package.ts";
@@ -75,7 +78,7 @@ export function onDemand<P extends object>(
   };
 }
 
-// ------------------------------------------------------------------------------------------------------------ forms
+// ------------------------------------------------------------------------------------------- forms
 
 type InputProps = JSX.IntrinsicElements["input"] & {
   readonly label: string;
@@ -235,7 +238,7 @@ export function Phrase({
   );
 }
 
-// ----------------------------------------------------------------------------------------------------------- people
+// ------------------------------------------------------------------------------------------ people
 
 type BlockingProps = { readonly did: string; readonly isBlocked: boolean };
 
@@ -262,7 +265,9 @@ export function nameOf(
   return isTwin(conversation) ? `${shown} (${shortDid(conversation)})` : shown;
 }
 
-/** An address of a picture while it is shown: `null` until there is one, and "" when there is none. */
+/**
+ * An address of a picture while it is shown: `null` until there is one, and "" when there is none.
+ */
 export function useUrl(
   load: () => Promise<Blob | null>,
   concerns: readonly unknown[],
@@ -327,7 +332,7 @@ export function Avatar(props: AvatarProps) {
   );
 }
 
-// ------------------------------------------------------------------------------------------------------------ icons
+// ------------------------------------------------------------------------------------------- icons
 
 const shapes = {
   add: "M12 5v14M5 12h14",
@@ -385,7 +390,7 @@ export function IconButton({ shape, label, ...rest }: IconButtonProps) {
   );
 }
 
-// ---------------------------------------------------------------------------------------------------------- dialogs
+// ----------------------------------------------------------------------------------------- dialogs
 
 type DialogProps = {
   readonly title: string;

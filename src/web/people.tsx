@@ -1,4 +1,7 @@
-/** The list of conversations: those who are known, requests of strangers, and who has written what last. */
+/**
+ * The list of conversations: those who are known, requests of strangers, and
+ * who has written what last.
+ */
 import { useState } from "preact/hooks";
 import type { Conversation, StoredMessage } from "../client/package.ts";
 import { isFile, isReport } from "./files.ts";

@@ -1,4 +1,7 @@
-/** Where the app is: the open conversation in the address, so that the browser's Back closes it; and links that invite. */
+/**
+ * Where the app is: the open conversation in the address, so that the browser's Back closes
+ * it; and links that invite.
+ */
 import { useEffect, useReducer } from "preact/hooks";
 import type { StoredMessage } from "../client/package.ts";
 
@@ -66,7 +69,10 @@ export function parseInvited(text: string): Invited {
 /** What another device of the same person shows, where the server takes only who is invited. */
 export const deviceLink = (code: string): string => `${location.origin}/#link=${code}`;
 
-/** What a link brought: whom to write to, an invitation of the operator, one of another device. Kept until it was used. */
+/**
+ * What a link brought: whom to write to, an invitation of the operator, one of another
+ * device. Kept until it was used.
+ */
 export function arrivedBy(): {
   readonly invited: Invited | null;
   readonly invitation: string | null;

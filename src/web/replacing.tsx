@@ -1,4 +1,7 @@
-/** New keys when somebody may have the old ones: what would go is shown first, and what is ticked stays. */
+/**
+ * New keys when somebody may have the old ones: what would go is shown first,
+ * and what is ticked stays.
+ */
 import { useState } from "preact/hooks";
 import type { Device, Replacement } from "../client/package.ts";
 import { Button, Check, Form } from "./parts.tsx";

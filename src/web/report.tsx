@@ -1,4 +1,7 @@
-/** Reporting: which messages of somebody the operator of this server gets to see, and whom they can ask. */
+/**
+ * Reporting: which messages of somebody the operator of this server gets to
+ * see, and whom they can ask.
+ */
 import { useEffect, useState } from "preact/hooks";
 import { about } from "../client/net/about.ts";
 import type { Operator, StoredMessage } from "../client/package.ts";
@@ -29,7 +32,10 @@ function useOperator(): OperatorFacts | null {
   return operator;
 }
 
-/** Of another kind than a link that a page may follow, an address is not shown: the server is a stranger's. */
+/**
+ * Of another kind than a link that a page may follow, an address is not shown:
+ * the server is a stranger's.
+ */
 const isLink = (url: string | null): url is string =>
   url !== null && /^(https:\/\/|mailto:)/.test(url);
 

@@ -1,4 +1,7 @@
-/** Reads a QR code with the camera where the browser can; elsewhere the text is pasted (a reader in JavaScript is 46 KB). */
+/**
+ * Reads a QR code with the camera where the browser can; elsewhere the text is pasted (a reader
+ * in JavaScript is 46 KB).
+ */
 import { useEffect, useRef } from "preact/hooks";
 import { failureText, toast } from "./session.ts";
 import { t } from "./words/language.ts";

@@ -1,4 +1,7 @@
-/** Search on this device: names, and the words of the newest messages of each conversation. Nothing leaves the device. */
+/**
+ * Search on this device: names, and the words of the newest messages of each conversation.
+ * Nothing leaves the device.
+ */
 import { useEffect, useState } from "preact/hooks";
 import type { Conversation, StoredMessage } from "../client/package.ts";
 import { isFile } from "./files.ts";

@@ -1,6 +1,7 @@
 /**
- * The one identity of this origin, and what the app shows of its state. The SDK does the work: it keeps people, messages and
- * the outbox, receives, sends and retries. Here are only its opening, and its events as one small state.
+ * The one identity of this origin, and what the app shows of its state. The SDK does the work: it
+ * keeps people, messages and the outbox, receives, sends and retries. Here are only its opening,
+ * and its events as one small state.
  */
 import {
   type ClientError,
@@ -45,7 +46,10 @@ export type State = {
   readonly warnings: Readonly<Record<string, string>>;
   /** A short one, which goes by itself. */
   readonly toast: string | null;
-  /** How far files are that this tab sends, from 0 to 1, by their message. A reload forgets it; the outbox goes on. */
+  /**
+   * How far files are that this tab sends, from 0 to 1, by their message. A reload
+   * forgets it; the outbox goes on.
+   */
   readonly sending: Readonly<Record<string, number>>;
 };
 
@@ -86,8 +90,9 @@ export const offerVersion = (next: State["next"]): void => update({ next });
 const takenWithinMs = 4_000;
 
 /**
- * All pages of this origin load anew with it; what was typed is a draft by then. A busy Chromium was seen to leave it
- * waiting for minutes though nothing was asked of this one, and to go on when the page went away.
+ * All pages of this origin load anew with it; what was typed is a draft by then. A busy Chromium
+ * was seen to leave it waiting for minutes though nothing was asked of this one, and to go on
+ * when the page went away.
  */
 export function takeVersion(): void {
   const { next } = current();
@@ -147,7 +152,10 @@ export async function start(): Promise<void> {
   }
 }
 
-/** A first read that takes so long may wait for a page that the browser ended in the middle of a write. */
+/**
+ * A first read that takes so long may wait for a page that the browser ended
+ * in the middle of a write.
+ */
 const slowMs = 5_000;
 
 /** Makes an identity and registers it. */
@@ -159,8 +167,8 @@ export async function create(name: string, invitation: string | null): Promise<v
 }
 
 /**
- * What other devices call this one. Two of the same kind differ behind `#`: by this text a Relay distinguishes their live
- * sessions.
+ * What other devices call this one. Two of the same kind differ behind `#`: by this text a Relay
+ * distinguishes their live sessions.
  */
 function ownDevice(): string {
   const held = localStorage.getItem("device");
@@ -210,7 +218,10 @@ const options = () => ({
 
 type LinkingDevice = Pick<Awaited<ReturnType<typeof Waypost.link>>, "code" | "cancel">;
 
-/** Makes this a device of an identity that another device holds. Resolves when that one has accepted it. */
+/**
+ * Makes this a device of an identity that another device holds. Resolves when
+ * that one has accepted it.
+ */
 export async function linkDevice(
   invitation: string | null,
   onCode: (linking: LinkingDevice) => void,

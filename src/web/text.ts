@@ -1,6 +1,7 @@
 /**
- * Texts of strangers made fit to show: names without control and direction characters, cut by graphemes and by code units
- * (one grapheme can have ten thousand marks), file names that are names only; and times, sizes and links.
+ * Texts of strangers made fit to show: names without control and direction characters, cut by
+ * graphemes and by code units (one grapheme can have ten thousand marks), file names that are names
+ * only; and times, sizes and links.
  */
 
 import type { Person } from "../client/package.ts";
@@ -53,7 +54,10 @@ export function shortDid(did: string): string {
   return id.length <= 19 ? id : `${id.slice(0, 10)}…${id.slice(-8)}`;
 }
 
-/** A format of the app's locale, which is known when it is first needed. Making one costs a list's drawing. */
+/**
+ * A format of the app's locale, which is known when it is first needed. Making
+ * one costs a list's drawing.
+ */
 function formatOf(options: Intl.DateTimeFormatOptions): (at: Date) => string {
   let made: Intl.DateTimeFormat | null = null;
   return (at) => {
@@ -137,13 +141,15 @@ export type Piece = {
 };
 
 /**
- * Not in the middle of a Latin word, and up to what no address has as it is: space, invisible and direction characters, and the
- * stops of scripts that put no space behind them.
+ * Not in the middle of a Latin word, and up to what no address has as it is: space, invisible and
+ * direction characters, and the stops of scripts that put no space behind them.
  */
 const address =
   /(?<![a-z0-9])https?:\/\/[^\s<>"。、，；：！？｡､\u00ad\u200b\u200e\u200f\u2060\ufeff\u202a-\u202e\u2066-\u2069]{1,2000}/giu;
 
-/** `*bold*` and `` `code` `` on one line, where they stand alone: 2*3*4 and a_b stay as they are. */
+/**
+ * `*bold*` and `` `code` `` on one line, where they stand alone: 2*3*4 and a_b stay as they are.
+ */
 const styled =
   /(?<![\p{L}\p{N}*`])(?:\*(?![\s*])([^*\n]{1,400})(?<!\s)\*|`([^`\n]{1,400})`)(?![\p{L}\p{N}*`])/gu;
 
@@ -194,7 +200,10 @@ const openingOf: Readonly<Record<string, string>> = {
   "〉": "〈",
 };
 
-/** Without what ends the sentence around it: stops and quotes of any script, and brackets that it does not open. */
+/**
+ * Without what ends the sentence around it: stops and quotes of any script, and
+ * brackets that it does not open.
+ */
 function withoutPunctuation(link: string): string {
   const characters = [...link];
   for (;;) {
@@ -214,9 +223,12 @@ function withoutPunctuation(link: string): string {
 const countOf = (characters: readonly string[], sought: string): number =>
   characters.filter((one) => one === sought).length;
 
-// ------------------------------------------------------------------------------------------------ search
+// ------------------------------------------------------------------------------------------ search
 
-/** What words are written with or without: invisible characters, vowel signs of Arabic and Hebrew, the dot of a Turkish İ. */
+/**
+ * What words are written with or without: invisible characters, vowel signs of Arabic and
+ * Hebrew, the dot of a Turkish İ.
+ */
 const optional =
   /[\p{Cf}\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0640\u064b-\u0652\u0670]|(?<=i)\u0307/gu;
 
@@ -231,12 +243,18 @@ export const folded = (text: string): string =>
     .replace(optional, "")
     .normalize("NFKC");
 
-/** Whether a folded text is long enough to look for: one letter is a word where a script has thousands. */
+/**
+ * Whether a folded text is long enough to look for: one letter is a word
+ * where a script has thousands.
+ */
 export const isSought = (sought: string): boolean =>
   [...sought].length >= 2 ||
   /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}]/u.test(sought);
 
-/** Where the folded text begins in one that is not folded; folding changes lengths. -1 when it is not there. */
+/**
+ * Where the folded text begins in one that is not folded; folding changes lengths.
+ * -1 when it is not there.
+ */
 export function originalIndex(said: string, sought: string): number {
   const place = folded(said).indexOf(sought);
   if (place <= 0) return place;
@@ -248,7 +266,7 @@ export function originalIndex(said: string, sought: string): number {
   return -1;
 }
 
-// ------------------------------------------------------------------------------------------------- names
+// ------------------------------------------------------------------------------------------- names
 
 /** What is read of a name; empty for one without a letter. */
 const seenOf = (name: string): string =>

@@ -1,4 +1,7 @@
-/** The first page: a name, one button, and the way back from a backup. Or, where there is a lock, what opens it. */
+/**
+ * The first page: a name, one button, and the way back from a backup. Or, where there
+ * is a lock, what opens it.
+ */
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { type ClientError, passkeyLock, passphraseLock } from "../client/package.ts";

@@ -1,6 +1,6 @@
 /**
- * The service worker: one cache for each version, filled whole or not at all, and nothing from elsewhere. The server puts
- * the SHA-256 of every file in front of it (`files`).
+ * The service worker: one cache for each version, filled whole or not at all, and nothing from
+ * elsewhere. The server puts the SHA-256 of every file in front of it (`files`).
  */
 import { clicked, pushed } from "../client/pushed.ts";
 
@@ -49,7 +49,8 @@ async function activate(): Promise<void> {
 async function answerFromCache(path: string, { destination }: Request): Promise<Response> {
   const kept = await (await caches.open(await version)).match(path);
   if (kept !== undefined) return kept;
-  // A page of the former version, which was on its way when this one took over, loads anew: all of it is of this one then.
+  // A page of the former version, which was on its way when this one took over, loads anew: all
+  // of it is of this one then.
   return destination === "script"
     ? new Response("location.reload()", { headers: { "content-type": "text/javascript" } })
     : new Response("not found", { status: 404 });

@@ -1,8 +1,9 @@
 /**
- * Files on this machine, written whole or not at all, and synced before anything relies on them; and identities as such
- * files: one each, mode 0600, replaced atomically. A secret that a change is about to put in force is written down
- * before the change is submitted, so that a crash between the two loses no identity. Names that come from the network
- * are a stranger's: they are reduced to a plain file name and never replace a file.
+ * Files on this machine, written whole or not at all, and synced before anything relies on them;
+ * and identities as such files: one each, mode 0600, replaced atomically. A secret that a change is
+ * about to put in force is written down before the change is submitted, so that a crash between the
+ * two loses no identity. Names that come from the network are a stranger's: they are reduced to a
+ * plain file name and never replace a file.
  * Source: interface "Signed DID-document updates" (private keys).
  */
 import { existsSync, rmSync } from "node:fs";
@@ -35,8 +36,9 @@ const leftoverForm = /\.[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.tmp$/;
 const leftoverAgeMs = 60_000;
 
 /**
- * Removes temporary files of killed processes, which may hold secrets. One that is younger than a minute may still be
- * written by another process. The last change of the folder gives the time: the clock of its disk may be another one.
+ * Removes temporary files of killed processes, which may hold secrets. One that is younger than a
+ * minute may still be written by another process. The last change of the folder gives the time: the
+ * clock of its disk may be another one.
  */
 async function sweepLeftovers(folder: string): Promise<void> {
   const names = await readdir(folder).catch(() => []);
@@ -49,9 +51,9 @@ async function sweepLeftovers(folder: string): Promise<void> {
 }
 
 /**
- * A plain file name from a stranger's text, which may have millions of characters: the part behind the last slash or
- * backslash, without control characters, leading dots and dashes, and what other systems refuse; `message` when nothing
- * is left. The stem is cut, not the extension.
+ * A plain file name from a stranger's text, which may have millions of characters: the part behind
+ * the last slash or backslash, without control characters, leading dots and dashes, and what other
+ * systems refuse; `message` when nothing is left. The stem is cut, not the extension.
  */
 export function safeFileName(text: string): string {
   const plain = text
@@ -81,8 +83,8 @@ function splitExtension(name: string): [stem: string, extension: string] {
 }
 
 /**
- * Gives a finished temporary file a second name in `folder`, or `name (3f9a2c01).ext` and the like when that is in use,
- * and returns the path. No file is ever replaced.
+ * Gives a finished temporary file a second name in `folder`, or `name (3f9a2c01).ext` and the like
+ * when that is in use, and returns the path. No file is ever replaced.
  */
 export async function placeFile(temporary: string, folder: string, name: string): Promise<string> {
   const [stem, extension] = splitExtension(name);
@@ -105,14 +107,15 @@ async function linkAs(temporary: string, path: string): Promise<boolean> {
     return await succeeds(link(temporary, path), "EEXIST");
   } catch (error) {
     if (!isSystemError(error, "EPERM", "ENOTSUP", "ENOSYS", "EOPNOTSUPP")) throw error;
-    // A file system without links: an empty file claims the name, since a plain rename would replace.
+    // A file system without links: an empty file claims the name, since a
+    // plain rename would replace.
     const isClaimed = await succeeds(writeFile(path, "", { flag: "wx", mode: 0o600 }), "EEXIST");
     if (isClaimed) await rename(temporary, path);
     return isClaimed;
   }
 }
 
-// ----------------------------------------------------------------------------------------------------------- key files
+// --------------------------------------------------------------------------------------- key files
 
 /** Default folder of identities: `~/.waypost/keys`. */
 export function defaultKeysFolder(): string {
@@ -128,8 +131,8 @@ const identityPath = (folder: string, name: string): string =>
   join(folder, `${checkedName(name)}.json`);
 
 /**
- * Folder of an identity's state between runs, such as its store. It holds no keys, but seeds of messages that are being
- * sent; it goes with the identity.
+ * Folder of an identity's state between runs, such as its store. It holds no keys, but seeds of
+ * messages that are being sent; it goes with the identity.
  */
 export function stateFolder(folder: string, name: string): string {
   return join(folder, ".state", name);
@@ -151,8 +154,9 @@ export async function loadIdentity(folder: string, name: string): Promise<Identi
 }
 
 /**
- * A key store of files: the same ones that the commands use, so that both are the same identities. What an identity
- * remembers is one file for each key, named by a hash, because file systems fold case and bound lengths.
+ * A key store of files: the same ones that the commands use, so that both are the same
+ * identities. What an identity remembers is one file for each key, named by a hash, because file
+ * systems fold case and bound lengths.
  */
 export function fileKeys(folder: string = defaultKeysFolder()): KeyStore {
   const lockPath = join(folder, ".state", ".lock");
@@ -199,7 +203,8 @@ export async function listIdentities(folder: string): Promise<string[]> {
   const names = files
     .filter((file) => file.endsWith(".json"))
     .map((file) => file.slice(0, -".json".length));
-  // Next to an identity with several devices lies the DID of this one, which is not an identity of the user's.
+  // Next to an identity with several devices lies the DID of this one, which is not
+  // an identity of the user's.
   const isDevice = (name: string) =>
     name.endsWith(".device") && names.includes(name.slice(0, -".device".length));
   return names.filter((name) => nameForm.test(name) && !isDevice(name)).sort();

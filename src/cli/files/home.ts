@@ -1,6 +1,6 @@
 /**
- * Where an identity of this machine was made: commands that act for it find its nodes by themselves. It lies with what the
- * identity remembers, and goes with it.
+ * Where an identity of this machine was made: commands that act for it find its nodes by
+ * themselves. It lies with what the identity remembers, and goes with it.
  */
 import { isRecord } from "../../client/base/shapes.ts";
 import { memoryOf } from "../../client/keys/key-stores.ts";
@@ -16,7 +16,9 @@ type NodeUrls = {
 
 type Given = { readonly [Node in "url" | "directory" | "relay" | "cache"]?: string };
 
-/** Flags win over the environment, that over where the identity was made, and that over the default. */
+/**
+ * Flags win over the environment, that over where the identity was made, and that over the default.
+ */
 export function nodeUrls(flags: Given, home: NodeUrls | null, urlDefault: string): NodeUrls {
   const { env } = process;
   const urlOf = (node: "directory" | "relay" | "cache"): string =>

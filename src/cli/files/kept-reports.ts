@@ -1,6 +1,7 @@
 /**
- * Open reports of an operator, on the machine with the operator's keys: sealed like a local store, with the key of the
- * identity. A report is here before its Cache is told that it may forget it, and until it is closed.
+ * Open reports of an operator, on the machine with the operator's keys: sealed like a local
+ * store, with the key of the identity. A report is here before its Cache is told that it may
+ * forget it, and until it is closed.
  * Source: docs/run.md "Reports".
  */
 import { sha256 } from "#sha256";
@@ -60,7 +61,10 @@ export class KeptReports {
     return report;
   }
 
-  /** On disk when it resolves; `false` when its reporter has too many open ones. One that is here stays as it is. */
+  /**
+   * On disk when it resolves; `false` when its reporter has too many open ones. One
+   * that is here stays as it is.
+   */
   async add(signed: SignedReport): Promise<boolean> {
     const { report, ...named } = signed;
     const content = reportContent(report);

@@ -1,7 +1,7 @@
 /**
- * A lock between processes; and under it, the replacement of a file by a process that has read it, only while no one
- * else has replaced or removed it meanwhile. Key files are changed so, because several commands may run over one
- * folder.
+ * A lock between processes; and under it, the replacement of a file by a process that has read it,
+ * only while no one else has replaced or removed it meanwhile. Key files are changed so, because
+ * several commands may run over one folder.
  */
 import { closeSync, existsSync, openSync, readFileSync, renameSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
@@ -14,8 +14,9 @@ import { errorText } from "../../core/fault.ts";
 const busyMs = 10_000;
 
 /**
- * Does `work` while no other process does any under the same lock: SQLite's exclusive one, which the kernel releases
- * however the process dies. The work is synchronous, so nothing else of this process comes between either. Node before
+ * Does `work` while no other process does any under the same lock: SQLite's exclusive one, which
+ * the kernel releases however the process dies. The work is synchronous, so nothing else of this
+ * process comes between either. Node before
  * 22.13 has no SQLite: there, other processes are not kept away for the microseconds of the work.
  */
 export async function alone<T>(lockPath: string, work: () => T): Promise<T> {
@@ -24,8 +25,8 @@ export async function alone<T>(lockPath: string, work: () => T): Promise<T> {
   await mkdir(dirname(lockPath), { recursive: true, mode: 0o700 });
   // SQLite would make it readable by others.
   closeSync(openSync(lockPath, "a", 0o600));
-  // Without a pause until the end: another lock of this process would block the thread, and so wait for this one in
-  // vain.
+  // Without a pause until the end: another lock of this process would block the thread, and so
+  // wait for this one in vain.
   const opened = new sqlite.DatabaseSync(lockPath);
   try {
     try {
@@ -55,7 +56,10 @@ function isBusy(error: unknown): boolean {
 
 type Replacement = { readonly path: string; readonly before: string; readonly text: string };
 
-/** `false`, and nothing is changed, when the file does not hold `before`. A reader sees the old file or the new one. */
+/**
+ * `false`, and nothing is changed, when the file does not hold `before`. A reader sees the
+ * old file or the new one.
+ */
 export async function replaceDurably(
   lockPath: string,
   { path, before, text }: Replacement,

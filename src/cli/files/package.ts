@@ -1,4 +1,6 @@
-/** What `@waypost/client/node` exports: keys, messages and files on disk, as the commands keep them. */
+/**
+ * What `@waypost/client/node` exports: keys, messages and files on disk, as the commands keep them.
+ */
 
 export {
   defaultKeysFolder,

@@ -1,7 +1,8 @@
 /**
- * What an identity has received into its local store, as files: each once and whole, also when the process is killed. Until
- * the store counts a message as handed over, its file has a second name, which says that the file is there. On a file
- * system without links, a crash at that moment writes the file twice.
+ * What an identity has received into its local store, as files: each once and whole, also when
+ * the process is killed. Until the store counts a message as handed over, its file has a second
+ * name, which says that the file is there. On a file system without links, a crash at that
+ * moment writes the file twice.
  */
 import { mkdir, open, readdir, stat } from "node:fs/promises";
 import { join, resolve } from "node:path";
@@ -19,8 +20,8 @@ export type ReceivedFile = {
 };
 
 /**
- * Writes what was not handed over yet into `folder`, which is made when it is not there. Without other devices, which may
- * want it, a message leaves the store for its file.
+ * Writes what was not handed over yet into `folder`, which is made when it is not there. Without
+ * other devices, which may want it, a message leaves the store for its file.
  */
 export async function* receivedFiles(me: Waypost, folder: string): AsyncGenerator<ReceivedFile> {
   const place = resolve(folder);

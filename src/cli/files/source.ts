@@ -5,7 +5,10 @@ import { ifThere } from "../../app/files.ts";
 import { localError } from "../../client/base/failure.ts";
 import { measured, type Source } from "../../client/mail/content.ts";
 
-/** Reads the file once to hash it. Throws `local` errors `no_file` and, then or later, `file_changed`. */
+/**
+ * Reads the file once to hash it. Throws `local` errors `no_file` and, then
+ * or later, `file_changed`.
+ */
 export async function fileSource(path: string, mediaType: string): Promise<Source> {
   const facts = await ifThere(stat(path));
   if (facts === null) throw localError("no_file", `there is no file ${path}`);

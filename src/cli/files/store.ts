@@ -1,6 +1,6 @@
 /**
- * A local store in one file: SQLite, open in one process at a time. Each batch is a transaction that is synced before
- * it counts.
+ * A local store in one file: SQLite, open in one process at a time. Each batch is a transaction
+ * that is synced before it counts.
  * Source: docs/client.md "A local store".
  */
 import { mkdir, open } from "node:fs/promises";
@@ -16,7 +16,10 @@ const bytesMaxDefault = 2_147_483_648;
 export const storePath = (keysFolder: string, name: string): string =>
   join(stateFolder(keysFolder, name), "store.sqlite");
 
-/** Throws `busy` when another process has it open. One file may have the stores of several identities. */
+/**
+ * Throws `busy` when another process has it open. One file may have the
+ * stores of several identities.
+ */
 export function fileStore(
   path: string = join(dirname(defaultKeysFolder()), "store.sqlite"),
   { bytesMax = bytesMaxDefault }: StoreOptions = {},
@@ -76,8 +79,9 @@ function rollBack(at: DatabaseSync): void {
 }
 
 /**
- * Locked as long as it is open: SQLite's exclusive lock, which the kernel releases when the process dies, however it
- * dies. A process id would not do: in a container the next process has the same one.
+ * Locked as long as it is open: SQLite's exclusive lock, which the kernel releases when
+ * the process dies, however it dies. A process id would not do: in a container the next
+ * process has the same one.
  */
 async function openTable(path: string): Promise<DatabaseSync> {
   const { DatabaseSync } = await import("node:sqlite");

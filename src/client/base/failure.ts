@@ -1,5 +1,6 @@
 /**
- * One kind of error for every failure of the SDK, what may be tried again, when, and how a loop waits for that.
+ * One kind of error for every failure of the SDK, what may be tried again, when, and
+ * how a loop waits for that.
  * Source: interface "Errors", rules section 3.
  */
 
@@ -7,8 +8,8 @@ import { minuteMs } from "../../core/codec/time.ts";
 import { deferred } from "../../core/std/deferred.ts";
 
 /**
- * How an exchange failed. `unreadable` is an answer that breaks the interface, `distrusted` one that signatures or the
- * memory of this client contradict (docs/trust.md).
+ * How an exchange failed. `unreadable` is an answer that breaks the interface, `distrusted` one
+ * that signatures or the memory of this client contradict (docs/trust.md).
  */
 export type ClientErrorKind =
   | "refused"
@@ -19,8 +20,8 @@ export type ClientErrorKind =
   | "local";
 
 /**
- * Every failure of the SDK. `code` is the node's code when it `refused`; otherwise it repeats the kind,
- * or names the problem on this side (`local`).
+ * Every failure of the SDK. `code` is the node's code when it `refused`; otherwise it repeats the
+ * kind, or names the problem on this side (`local`).
  */
 export class ClientError extends Error {
   override readonly name = "ClientError";
@@ -89,7 +90,10 @@ export function pause(ms: number, signal: AbortSignal): Promise<void> {
   });
 }
 
-/** Wakes a waiting loop. It calls `begin` before it reads, and `next` when nothing is left: what came since ends that wait. */
+/**
+ * Wakes a waiting loop. It calls `begin` before it reads, and `next` when nothing is left: what
+ * came since ends that wait.
+ */
 export class Wakeup {
   #isWoken = false;
   #abortWait: () => void = () => undefined;
@@ -114,7 +118,10 @@ export class Wakeup {
 const backoffMsMin = 500;
 const backoffMsMax = 30_000;
 
-/** A random part of a time that doubles with each failure, so that clients of one node don't come back together. */
+/**
+ * A random part of a time that doubles with each failure, so that clients of one node
+ * don't come back together.
+ */
 export function backoffMs(failures: number): number {
   const most = Math.min(backoffMsMin * 2 ** Math.min(failures, 10), backoffMsMax);
   return most / 2 + Math.random() * (most / 2);
@@ -125,7 +132,7 @@ export function askedPauseMs({ extra: { retryAfterMs = 0 } }: ClientError): numb
   return retryAfterMs <= minuteMs ? retryAfterMs : 0;
 }
 
-// ----------------------------------------------------------------------------------------------------- trying again
+// ------------------------------------------------------------------------------------ trying again
 
 export type Retrying = {
   /** Further attempts after the first; 3 by default. */
@@ -138,7 +145,10 @@ export type Retrying = {
 
 export const retriesDefault = 3;
 
-/** Repeats the work after a temporary failure: after about a second, two, four, or when the node asks for it. */
+/**
+ * Repeats the work after a temporary failure: after about a second, two, four, or
+ * when the node asks for it.
+ */
 export async function retryTemporary<T>(
   work: () => Promise<T>,
   { retries = retriesDefault, withinMs, signal = new AbortController().signal }: Retrying,
@@ -203,7 +213,10 @@ export async function untilAborted<T>(
   }
 }
 
-/** Throws `invalid_argument` for a name that is not an option: a typing error would be ignored otherwise. */
+/**
+ * Throws `invalid_argument` for a name that is not an option: a typing error
+ * would be ignored otherwise.
+ */
 export function checkNames(given: object, known: Readonly<Record<string, true>>): void {
   const unknown = Object.keys(given).find((name) => known[name] === undefined);
   if (unknown !== undefined) throw localError("invalid_argument", `there is no option ${unknown}`);

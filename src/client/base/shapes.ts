@@ -1,7 +1,8 @@
 /**
- * Shapes of untrusted values: answers of nodes, rows of other devices, and texts that programs keep between runs (JSON with
- * bytes in lower hex and counters in decimal). They are combined from few parts, checked without compiling anything, which
- * the policy of a page may forbid, and small, because every page loads them.
+ * Shapes of untrusted values: answers of nodes, rows of other devices, and texts that programs keep
+ * between runs (JSON with bytes in lower hex and counters in decimal). They are combined from few
+ * parts, checked without compiling anything, which the policy of a page may forbid, and small,
+ * because every page loads them.
  */
 import { decodeHex, encodeHex } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
@@ -17,7 +18,9 @@ class Problem {
   }
 }
 
-/** A value of the shape, of an object the members that it names; or where the value has another one. */
+/**
+ * A value of the shape, of an object the members that it names; or where the value has another one.
+ */
 export type Shape<T> = { readonly read: (value: unknown, at: string) => T | Problem };
 type Optional<T> = Shape<T | undefined> & { readonly isOptional: true };
 
@@ -109,7 +112,9 @@ export function strictObject<const M extends MemberShapes>(members: M): Shape<Ob
   };
 }
 
-/** What programs keep between runs, as text: JSON with bytes in lower hex and counters in decimal. */
+/**
+ * What programs keep between runs, as text: JSON with bytes in lower hex and counters in decimal.
+ */
 export function renderKept(value: object): string {
   return `${JSON.stringify(keptForm(value), null, 2)}\n`;
 }
@@ -167,7 +172,7 @@ export function oneOf<const T extends string>(...texts: readonly T[]): Shape<T> 
   return custom<T>((value) => texts.some((one) => one === value), texts.join(" or "));
 }
 
-// -------------------------------------------------------------------------------------------- in texts that are kept
+// -------------------------------------------------------------------------- in texts that are kept
 
 const hexOf = (form: RegExp) =>
   custom<string>((value) => typeof value === "string" && form.test(value), "lower hex");

@@ -1,7 +1,8 @@
 /**
- * The secrets that others seal to, as pure rules. Each is fresh randomness, so that no earlier state of a device leads to a
- * later one. Of several devices the one with the lowest DID replaces the key first; the others' Caches have the new secret
- * before it is published. Who meets a published key without its secret asks them, and after an hour publishes another.
+ * The secrets that others seal to, as pure rules. Each is fresh randomness, so that no earlier
+ * state of a device leads to a later one. Of several devices the one with the lowest DID replaces
+ * the key first; the others' Caches have the new secret before it is published. Who meets a
+ * published key without its secret asks them, and after an hour publishes another.
  * Source: docs/trust.md ("The sealing key").
  */
 
@@ -9,7 +10,10 @@ import { dayMs, hourMs } from "../../core/codec/time.ts";
 import { integer, object, text } from "../base/shapes.ts";
 import { isSealingDue, type SealingFacts } from "./due.ts";
 
-/** The published key whose secret this device lacks, since when, and when it last published another one. */
+/**
+ * The published key whose secret this device lacks, since when, and when it
+ * last published another one.
+ */
 export const lackingShape = object({ key: text, sinceMs: integer, replacedMs: integer });
 
 /** How long the other devices' Caches may take before a secret is published without them. */
@@ -17,11 +21,17 @@ const offerMsMax = dayMs;
 /** How long other devices may take to answer. */
 const askMs = hourMs;
 
-/** Of one root seed the last: the key to publish, for all devices the same as soon as they have the same. */
+/**
+ * Of one root seed the last: the key to publish, for all devices the same as
+ * soon as they have the same.
+ */
 export const newestUnder = <T extends SealingFacts>(held: readonly T[], under: string): T | null =>
   held.findLast((one) => one.under === under) ?? null;
 
-/** Both sets, without secrets that are over: by time, and of one time by name. What this device knows of an end stays. */
+/**
+ * Both sets, without secrets that are over: by time, and of one time by name. What this
+ * device knows of an end stays.
+ */
 export function joinSecrets<T extends SealingFacts>(
   held: readonly T[],
   given: readonly T[],
@@ -42,7 +52,10 @@ type Look = {
   readonly next: string | null;
 };
 
-/** After a look at the document: the published one has no end, all others have one, and those past it are gone. */
+/**
+ * After a look at the document: the published one has no end, all others have one,
+ * and those past it are gone.
+ */
 export function withEnds<T extends SealingFacts>(
   held: readonly T[],
   published: T,
@@ -56,7 +69,10 @@ export function withEnds<T extends SealingFacts>(
   return ended.filter(({ destroyAtMs }) => destroyAtMs === null || destroyAtMs > nowMs);
 }
 
-/** The one to publish after `published`: made later, under the root seed in force, and by no means near its end. */
+/**
+ * The one to publish after `published`: made later, under the root seed in force, and
+ * by no means near its end.
+ */
 export function pendingAfter<T extends SealingFacts>(
   held: readonly T[],
   published: T,

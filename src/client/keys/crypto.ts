@@ -1,9 +1,11 @@
 /**
- * The cryptography of the SDK: Ed25519 and X25519, keys derived from keys, and random ids. WebCrypto computes the
- * curves where the runtime has both and signs as RFC 8032 says; elsewhere JavaScript does (`curves-fallback.ts`, about
- * 19 KB of gzip, loaded only then). The acceptance rule for signatures is decided here, not by the runtime: it is the
- * rule of every node, which a test shows over the edge vectors.
- * Source: rules section 8, RFC 8032, RFC 8410 (PKCS #8), RFC 5869, "Secure Curves in the Web Cryptography API".
+ * The cryptography of the SDK: Ed25519 and X25519, keys derived from keys, and random ids.
+ * WebCrypto computes the curves where the runtime has both and signs as RFC 8032 says; elsewhere
+ * JavaScript does (`curves-fallback.ts`, about 19 KB of gzip, loaded only then). The acceptance
+ * rule for signatures is decided here, not by the runtime: it is the rule of every node, which a
+ * test shows over the edge vectors.
+ * Source: rules section 8, RFC 8032, RFC 8410 (PKCS #8), RFC 5869, "Secure Curves in
+ * the Web Cryptography API".
  */
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
 import { hkdf as hkdfOf } from "@noble/hashes/hkdf.js";
@@ -23,7 +25,10 @@ export type Signer = { readonly keyId: string; readonly seed: Uint8Array };
 
 type Curve = "Ed25519" | "X25519";
 
-/** DER of a private key in PKCS #8, up to the 32 secret bytes. Some runtimes import no raw private keys. */
+/**
+ * DER of a private key in PKCS #8, up to the 32 secret bytes. Some runtimes
+ * import no raw private keys.
+ */
 const pkcs8Prefixes: Readonly<Record<Curve, string>> = {
   Ed25519: "302e020100300506032b657004220420",
   X25519: "302e020100300506032b656e04220420",
@@ -41,7 +46,10 @@ function importPublic(curve: Curve, key: Uint8Array): Promise<CryptoKey> {
   return crypto.subtle.importKey("raw", key.slice(), curve, true, usages);
 }
 
-/** Over keys as their 32 bytes. Rejects where the runtime lacks the curves, and on pages without a secure origin. */
+/**
+ * Over keys as their 32 bytes. Rejects where the runtime lacks the curves, and on pages
+ * without a secure origin.
+ */
 const webCurves = {
   /** Of an Ed25519 seed. */
   publicKey: async (seed: Uint8Array): Promise<Uint8Array> => {
@@ -54,7 +62,10 @@ const webCurves = {
     const key = await importSecret("Ed25519", seed);
     return new Uint8Array(await crypto.subtle.sign("Ed25519", key, bytes));
   },
-  /** For a signature and a key of the right lengths; `false` for bytes that are not a point of the curve. */
+  /**
+   * For a signature and a key of the right lengths; `false` for bytes that are
+   * not a point of the curve.
+   */
   verify: async (
     signature: Uint8Array,
     message: Uint8Array,
@@ -101,7 +112,10 @@ const probeSignature = fromHex(
 );
 const probeAgreement = fromHex("b755ced64d4a27ce32afcf199f18a3ed1f31897028b0ff6e55191ea449db2644");
 
-/** Known answers (RFC 8032 section 7.1). Apple's signatures are random, and a repeat must have the same bytes. */
+/**
+ * Known answers (RFC 8032 section 7.1). Apple's signatures are random, and a repeat
+ * must have the same bytes.
+ */
 async function isUsable({ publicKey, sign, agree }: Curves): Promise<boolean> {
   await publicKey(probe);
   const [signature, agreement] = [
@@ -128,8 +142,9 @@ export const x25519SharedSecret = async (
 ): Promise<Uint8Array> => (await curves()).agree(secret, publicKey);
 
 /**
- * The rule of the nodes: an admissible key (canonical, not of small order), S below the group order, R compared as
- * bytes without the cofactor. What runtimes disagree about is decided before they are asked, or in JavaScript.
+ * The rule of the nodes: an admissible key (canonical, not of small order), S below the group
+ * order, R compared as bytes without the cofactor. What runtimes disagree about is decided before
+ * they are asked, or in JavaScript.
  */
 export async function verifySignature(
   signature: Uint8Array,

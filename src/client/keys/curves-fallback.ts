@@ -1,6 +1,6 @@
 /**
- * The curves in JavaScript, for runtimes whose WebCrypto lacks them, and for signatures on whose edge runtimes
- * disagree. Loaded when it is needed (`crypto.ts`).
+ * The curves in JavaScript, for runtimes whose WebCrypto lacks them, and for signatures on whose
+ * edge runtimes disagree. Loaded when it is needed (`crypto.ts`).
  */
 import { ed25519, x25519 } from "@noble/curves/ed25519.js";
 import { verifyEd25519 } from "#crypto";

@@ -1,5 +1,6 @@
 /**
- * When the secret that others seal to is replaced. A page that says hello needs no more of these rules (`agreements.ts`).
+ * When the secret that others seal to is replaced. A page that says hello needs no more of these
+ * rules (`agreements.ts`).
  * Source: docs/trust.md ("The sealing key").
  */
 import { dayMs } from "../../core/codec/time.ts";

@@ -1,7 +1,8 @@
 /**
- * HPKE in base mode with X-Wing, HKDF-SHA256 and ChaCha20-Poly1305, for one message: by hand, because packages can't seal the
- * same bytes again, and a transfer that is resumed must. Everything is bound by `info`; the additional data is empty. Who seals
- * or opens many takes turns (`pageTurns`).
+ * HPKE in base mode with X-Wing, HKDF-SHA256 and ChaCha20-Poly1305, for one message: by
+ * hand, because packages can't seal the same bytes again, and a transfer that is resumed
+ * must. Everything is bound by `info`; the additional data is empty. Who seals or opens many
+ * takes turns (`pageTurns`).
  * Source: RFC 9180 sections 4 to 6.1; draft-ietf-hpke-pq (KEM 0x647A).
  */
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
@@ -14,7 +15,10 @@ import { decapsulate, encapsulate, type XwingSecret } from "./xwing.ts";
 /** Of the cipher, at the end of the ciphertext. */
 export const tagBytes = 16;
 
-/** The same randomness (64 bytes), key, `info` and text give the same bytes. Throws for what is not a public key. */
+/**
+ * The same randomness (64 bytes), key, `info` and text give the same bytes. Throws for
+ * what is not a public key.
+ */
 export async function hpkeSeal(
   recipient: { readonly publicKey: Uint8Array; readonly randomness: Uint8Array },
   info: Uint8Array,
@@ -27,7 +31,10 @@ export async function hpkeSeal(
 
 type Sealed = { readonly enc: Uint8Array; readonly ciphertext: Uint8Array };
 
-/** With `key` and `nonce` of this one message. `null` when it was sealed to another key, bound to something else, or changed. */
+/**
+ * With `key` and `nonce` of this one message. `null` when it was sealed to another key, bound to
+ * something else, or changed.
+ */
 export async function hpkeOpen(
   { enc, ciphertext }: Sealed,
   secret: XwingSecret,
@@ -41,7 +48,7 @@ export async function hpkeOpen(
   }
 }
 
-// --------------------------------------------------------------------------------------------------- the key schedule
+// -------------------------------------------------------------------------------- the key schedule
 
 /** "HPKE" and the numbers of KEM, KDF and AEAD. */
 const suite = concatBytes(utf8("HPKE"), Uint8Array.of(0x64, 0x7a, 0, 1, 0, 3));
@@ -85,14 +92,15 @@ export function hpkeKeys(shared: Uint8Array, info: Uint8Array, suiteId: Uint8Arr
   };
 }
 
-// ------------------------------------------------------------------------------------------------------------- turns
+// ------------------------------------------------------------------------------------------- turns
 
 /** Two frames of a page are 33 ms. */
 const workMsMax = 20;
 
 /**
- * Turns of work that would hold a page up: one after the other, and after some milliseconds of them whatever else waits comes
- * first. Sealing a message for a group of 64 takes about 100 ms of the processor, and a page drops frames after 50.
+ * Turns of work that would hold a page up: one after the other, and after some milliseconds of them
+ * whatever else waits comes first. Sealing a message for a group of 64 takes about 100 ms of the
+ * processor, and a page drops frames after 50.
  */
 class Turns {
   readonly #one = new Mutex();

@@ -1,12 +1,16 @@
 /**
- * Where identities are stored between runs: in memory, or in the browser's IndexedDB (`@waypost/client/node` has files).
+ * Where identities are stored between runs: in memory, or in the browser's IndexedDB
+ * (`@waypost/client/node` has files).
  * Source: docs/client.md "Opening".
  */
 
 import { ClientError, localError } from "../base/failure.ts";
 import { isRecord } from "../base/shapes.ts";
 
-/** What an identity remembers of others, and of what it is sending: a small text under each key, apart from its keys. */
+/**
+ * What an identity remembers of others, and of what it is sending: a small text under each
+ * key, apart from its keys.
+ */
 export type TextStore = {
   readonly load: (key: string) => Promise<string | null>;
   /** Resolves when the text is stored; `null` removes it. */
@@ -14,13 +18,13 @@ export type TextStore = {
 };
 
 /**
- * Texts by their keys: the identity under its name, and under `<name>/…` what it remembers of others. A write resolves when
- * it is stored safely: the caller relies on it from then on.
+ * Texts by their keys: the identity under its name, and under `<name>/…` what it remembers of
+ * others. A write resolves when it is stored safely: the caller relies on it from then on.
  */
 export type KeyStore = TextStore & {
   /**
-   * Stores `text` in the place of `before`, of nothing when that is `null`. `false`, and nothing is written, when something
-   * else is there, however many tabs or processes do this at once.
+   * Stores `text` in the place of `before`, of nothing when that is `null`. `false`, and nothing is
+   * written, when something else is there, however many tabs or processes do this at once.
    */
   readonly replace: (key: string, before: string | null, text: string) => Promise<boolean>;
   /** Of a store that can: texts can't be read from then on, until it is unlocked. */
@@ -39,7 +43,10 @@ export const memoryOf = ({ load, save }: TextStore, name: string): TextStore => 
 export const deviceName = (name: string): string => `${name}.device`;
 export const isDeviceName = (name: string): boolean => name.endsWith(".device");
 
-/** Among what is remembered: the key of a local store without an identity, which a linked device takes over. */
+/**
+ * Among what is remembered: the key of a local store without an identity, which a
+ * linked device takes over.
+ */
 export const historyKey = "history";
 
 /** Lost with the process: for tests, and for identities that are created each time. */
@@ -118,8 +125,8 @@ export function committed(transaction: IDBTransaction): Promise<void> {
 }
 
 /**
- * Aborts a transaction when the page is left. WebKit keeps one that was under way for good, and each later one of any page
- * waits for it until the browser ends.
+ * Aborts a transaction when the page is left. WebKit keeps one that was under way for good, and
+ * each later one of any page waits for it until the browser ends.
  */
 export function abortOnLeave(transaction: IDBTransaction): IDBTransaction {
   const abort = () => {

@@ -1,5 +1,6 @@
 /**
- * An identity: its DID, its secrets, which never leave this machine, and the text form in which they are stored.
+ * An identity: its DID, its secrets, which never leave this machine, and the text form
+ * in which they are stored.
  * Source: interface "Signed DID-document updates" (private keys), rules section 1.
  */
 
@@ -54,7 +55,10 @@ const identityShape = object({
   storeKey: keptBytes32,
 });
 
-/** An Ed25519 seed or an X25519 secret of 32 bytes, with the absolute id that the document gives its key. */
+/**
+ * An Ed25519 seed or an X25519 secret of 32 bytes, with the absolute id that
+ * the document gives its key.
+ */
 type HeldKey = { readonly id: string; readonly secret: Uint8Array };
 
 export type HeldMethod = HeldKey & {
@@ -74,15 +78,27 @@ export type Identity = {
   readonly rootSeed: Uint8Array;
   /** A root key that was submitted and not yet seen in force. */
   readonly nextRootSeed: Uint8Array | null;
-  /** Seeds of verification methods, old ones too: the document shows which seed of an id is in force. */
+  /**
+   * Seeds of verification methods, old ones too: the document shows which
+   * seed of an id is in force.
+   */
   readonly methods: readonly HeldMethod[];
-  /** Secrets of key agreements by their time, old ones too, since messages sealed to them may still arrive. */
+  /**
+   * Secrets of key agreements by their time, old ones too, since messages sealed
+   * to them may still arrive.
+   */
   readonly agreements: readonly HeldAgreement[];
-  /** Seeds of X-Wing keys, each under the id of its bundle. Their end follows from that of the bundle (`own-bundles.ts`). */
+  /**
+   * Seeds of X-Wing keys, each under the id of its bundle. Their end follows from that of the
+   * bundle (`own-bundles.ts`).
+   */
   readonly bundleKeys: readonly HeldAgreement[];
   /** When this device began to use the published one. */
   readonly sealingSinceMs: number;
-  /** Genesis hash in hex of the only ledger for which it signs; `null` where the Directory named none when it was made. */
+  /**
+   * Genesis hash in hex of the only ledger for which it signs; `null` where the Directory
+   * named none when it was made.
+   */
   readonly ledger: string | null;
   /** Seals the local store of this device. */
   readonly storeKey: Uint8Array;
@@ -111,7 +127,10 @@ export function freshAgreement(
   return { id, secret: freshSeed(), under: nameOfSeed(rootSeed), madeMs, destroyAtMs };
 }
 
-/** Whether `rotateAgreement` has something to do: a key that is due, or a secret to destroy or to give an end. */
+/**
+ * Whether `rotateAgreement` has something to do: a key that is due, or a secret to
+ * destroy or to give an end.
+ */
 export function isRotationDue(
   { agreements, sealingSinceMs: sinceMs }: Identity,
   turn: { readonly nowMs: number; readonly everyMs: number; readonly rank: number },
@@ -154,7 +173,10 @@ export function newIdentity(
   };
 }
 
-/** base58btc of 16 random bytes; leading zeros could make it shorter than the 16 characters a DID needs. */
+/**
+ * base58btc of 16 random bytes; leading zeros could make it shorter than the
+ * 16 characters a DID needs.
+ */
 function freshAddress(): string {
   const address = encodeBase58(crypto.getRandomValues(new Uint8Array(16)));
   // Directories register no other names that begin like self-certifying ones.
@@ -203,8 +225,8 @@ export function wipe(identity: Identity): void {
 }
 
 /**
- * `next` in the place of `former`: a secret that stays is the same array, so that work under way goes on with it, and one
- * wipe reaches every copy. All others of the two are wiped.
+ * `next` in the place of `former`: a secret that stays is the same array, so that work under way
+ * goes on with it, and one wipe reaches every copy. All others of the two are wiped.
  */
 export function takeOver(former: Identity, next: Identity): Identity {
   const known: Uint8Array[] = [];

@@ -1,7 +1,8 @@
 /**
- * Keys that are locked while no one uses them: a key store around another one, whose texts are sealed with a random key.
- * That key is wrapped by each lock: always by a passphrase or a printed code, because passkeys are lost and not everywhere
- * able to do this, and also by a passkey. The identity's text holds the key of its local store, so that is locked too.
+ * Keys that are locked while no one uses them: a key store around another one, whose texts are
+ * sealed with a random key. That key is wrapped by each lock: always by a passphrase or a printed
+ * code, because passkeys are lost and not everywhere able to do this, and also by a passkey. The
+ * identity's text holds the key of its local store, so that is locked too.
  * Source: docs/client.md "Lost and found", D395; WebAuthn Level 3 section 10.1.4 (PRF).
  */
 import { scryptAsync } from "@noble/hashes/scrypt.js";
@@ -51,7 +52,10 @@ const cost = { N: 2 ** 15, r: 8, p: 1, dkLen: 32 };
 const random = (length: number): Uint8Array<ArrayBuffer> =>
   crypto.getRandomValues(new Uint8Array(length));
 
-/** A passphrase that no one guesses, to print: 130 random bits in groups of letters that can't be mistaken. */
+/**
+ * A passphrase that no one guesses, to print: 130 random bits in groups of
+ * letters that can't be mistaken.
+ */
 export function recoveryCode(): string {
   const letters = encodeBase32(random(17)).slice(0, 26);
   return (letters.match(/.{1,5}/g) ?? []).join("-");
@@ -84,7 +88,10 @@ export function passphraseLock(passphrase: string): Lock {
   };
 }
 
-/** `name` is shown by the authenticator. Throws `no_prf` where that can't derive keys: the passphrase goes on working. */
+/**
+ * `name` is shown by the authenticator. Throws `no_prf` where that can't derive keys: the
+ * passphrase goes on working.
+ */
 export function passkeyLock({ name = "Waypost" }: { readonly name?: string } = {}): Lock {
   return {
     kind: "passkey",
@@ -150,8 +157,8 @@ export type LockedKeys = KeyStore & {
   /** Which locks the keys have. Without any, `setUp` comes first. */
   readonly kinds: () => Promise<readonly Lock["kind"][]>;
   /**
-   * Draws the key, seals what is there, and leaves it unlocked. Of a store that can't `list` its keys, what lies under `names`
-   * is sealed, and what is remembered of others when it is read.
+   * Draws the key, seals what is there, and leaves it unlocked. Of a store that can't `list` its
+   * keys, what lies under `names` is sealed, and what is remembered of others when it is read.
    */
   readonly setUp: (lock: Lock, names?: readonly string[]) => Promise<void>;
   /** Throws `wrong_passphrase` when no lock of the kind opens. */

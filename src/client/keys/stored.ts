@@ -27,8 +27,9 @@ export type EditIdentity = (stored: Identity) => Identity | Promise<Identity>;
 const editsMax = 100;
 
 /**
- * Every change of a stored identity: made of what is stored now, and made again when another process or tab was first. So
- * no secret is lost that another writer stored, and an identity that was removed does not come back.
+ * Every change of a stored identity: made of what is stored now, and made again when another
+ * process or tab was first. So no secret is lost that another writer stored, and an identity that
+ * was removed does not come back.
  */
 export async function changeIdentity(
   keys: KeyStore,

@@ -1,7 +1,7 @@
 /**
- * X-Wing: ML-KEM-768 and X25519 as one key encapsulation. What it protects stays closed unless both fall. A secret is a seed
- * of 32 bytes. Loaded only where something is sealed or opened with it: about 7 KB of gzip.
- * Cost: about 1 ms for each of the three functions.
+ * X-Wing: ML-KEM-768 and X25519 as one key encapsulation. What it protects stays closed unless both
+ * fall. A secret is a seed of 32 bytes. Loaded only where something is sealed or opened with it:
+ * about 7 KB of gzip. Cost: about 1 ms for each of the three functions.
  * Source: draft-connolly-cfrg-xwing-kem, sections 5.2 to 5.4; FIPS 203.
  */
 import { sha3_256, shake256 } from "@noble/hashes/sha3.js";
@@ -39,8 +39,9 @@ export async function expandSeed(seed: Uint8Array): Promise<XwingSecret> {
 }
 
 /**
- * The same 64 bytes of randomness give the same result; they are used for one key and message only. Throws for what is not
- * a public key: of another length, with coefficients out of range, or with a point of small order.
+ * The same 64 bytes of randomness give the same result; they are used for one key and message
+ * only. Throws for what is not a public key: of another length, with coefficients out of range, or
+ * with a point of small order.
  */
 export async function encapsulate(
   publicKey: Uint8Array,
@@ -65,8 +66,8 @@ export async function encapsulate(
 }
 
 /**
- * 32 bytes: others than the sender's when `enc` was made for another key or changed, which the cipher then notices. Throws
- * for another length and a point of small order.
+ * 32 bytes: others than the sender's when `enc` was made for another key or changed, which the
+ * cipher then notices. Throws for another length and a point of small order.
  */
 export async function decapsulate(enc: Uint8Array, secret: XwingSecret): Promise<Uint8Array> {
   if (enc.length !== encapsulatedBytes) throw new RangeError("an encapsulation has 1,120 bytes");

@@ -1,7 +1,8 @@
 /**
- * What shows others who wrote a message: its author's signature, and what that covers besides the content. A recipient keeps
- * it with the message, for a report to the operator; from the content and this the signed bytes are made again.
- * A signature outside covers the ciphertext, so the key of that one payload is kept; one inside covers the record.
+ * What shows others who wrote a message: its author's signature, and what that covers besides the
+ * content. A recipient keeps it with the message, for a report to the operator; from the content
+ * and this the signed bytes are made again. A signature outside covers the ciphertext, so the key
+ * of that one payload is kept; one inside covers the record.
  * Source: docs/protocol.md ("Sealing", "Reports"), D638.
  */
 import { encodeBase64 } from "../../core/codec/bytes.ts";

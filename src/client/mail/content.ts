@@ -1,7 +1,7 @@
 /**
- * Content to send, of every form, measured and hashed once; and its media type: the sender's own, and behind `waypost=1` who
- * wrote the message and how it relates to others. It is sealed, so only the recipient reads it; a client that does not know
- * a type still shows the text or the file.
+ * Content to send, of every form, measured and hashed once; and its media type: the sender's own,
+ * and behind `waypost=1` who wrote the message and how it relates to others. It is sealed, so only
+ * the recipient reads it; a client that does not know a type still shows the text or the file.
  * Source: docs/protocol.md ("Content").
  */
 import { sha256 } from "#sha256";
@@ -12,7 +12,9 @@ import { ClientError, localError } from "../base/failure.ts";
 import { isRecord } from "../base/shapes.ts";
 import type { FileFacts } from "./seal.ts";
 
-/** Text, bytes, a Blob or File, or a source such as a file on disk; any other value is sent as JSON. */
+/**
+ * Text, bytes, a Blob or File, or a source such as a file on disk; any other value is sent as JSON.
+ */
 export type Content = string | Uint8Array | ArrayBuffer | Blob | Source | JsonContent;
 export type JsonContent =
   | null
@@ -34,7 +36,10 @@ export const timerType = "application/vnd.waypost.timer+json";
 export const lastsSecondsMax = 31_622_400;
 export const groupType = "application/vnd.waypost.group+json";
 
-/** Whether no one is woken for such content: receipts, typing, profiles, and what other devices have. */
+/**
+ * Whether no one is woken for such content: receipts, typing, profiles, and
+ * what other devices have.
+ */
 export const isQuiet = (mediaType: string): boolean =>
   isNote(mediaType) || mediaType.startsWith(syncType) || mediaType.startsWith(contentType);
 /** A share of the root key, for a guardian. */
@@ -45,7 +50,10 @@ export const syncType = "application/vnd.waypost.sync+json";
 /** Of a message that another device has. */
 export const contentType = "application/vnd.waypost.content";
 
-/** Content that is not a message of its own: it changes what is known of other messages and of its sender (`notes.ts`). */
+/**
+ * Content that is not a message of its own: it changes what is known of other messages and of
+ * its sender (`notes.ts`).
+ */
 export const isNote = (mediaType: string): boolean =>
   /^application\/vnd\.waypost\.(receipt|typing|profile)\+json\b/.test(mediaType);
 
@@ -119,7 +127,10 @@ function refuseFormless(_name: string, value: unknown): unknown {
   return value;
 }
 
-/** Throws `invalid_argument` for what has no JSON: `undefined`, functions, bigints, circles, a `Map`, a promise. */
+/**
+ * Throws `invalid_argument` for what has no JSON: `undefined`, functions, bigints,
+ * circles, a `Map`, a promise.
+ */
 function jsonText(content: JsonContent): string {
   let cause: unknown;
   try {
@@ -145,7 +156,7 @@ export async function measured(
   return { file: { ...facts, sha256: new Uint8Array(hash.digest()) }, read };
 }
 
-// ------------------------------------------------------------------------------------------------------- media types
+// ------------------------------------------------------------------------------------- media types
 
 export type Relations = {
   /** The name of the message at each recipient, where that of its envelope is another one. */
@@ -234,8 +245,8 @@ function parameterIn(mediaType: string, name: string): string | null {
 }
 
 /**
- * Names the author inside of what is sealed, and where others can ask for the author's keys: a stranger who signs the same
- * ciphertext again is not its author.
+ * Names the author inside of what is sealed, and where others can ask for the author's keys: a
+ * stranger who signs the same ciphertext again is not its author.
  */
 export function withAuthor(mediaType: string, did: string | null, home?: string): string {
   return withParameters(mediaType, [

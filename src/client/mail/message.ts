@@ -1,6 +1,6 @@
 /**
- * What a program sees of what it receives: messages, and events. The media type names the kind of a message, and
- * its parameters its relation to other messages.
+ * What a program sees of what it receives: messages, and events. The media type names the kind of a
+ * message, and its parameters its relation to other messages.
  * Source: docs/protocol.md ("Content"), docs/client.md "Receiving".
  */
 import { decodeUtf8 } from "../../core/codec/bytes.ts";
@@ -13,7 +13,8 @@ import type { MessageFacts } from "./retrieve.ts";
 import type { MessageOptions, Sent } from "./send.ts";
 
 /**
- * A received message: decrypted, assembled and verified. Only `ack` acknowledges it; until then every run gets it again.
+ * A received message: decrypted, assembled and verified. Only `ack` acknowledges it; until then
+ * every run gets it again.
  */
 export type Message = MessageFacts & {
   readonly sentAt: Date;
@@ -76,7 +77,7 @@ export function createMessage(
   };
 }
 
-// ------------------------------------------------------------------------------------------------------------- content
+// ----------------------------------------------------------------------------------------- content
 
 type Typed = Pick<MessageFacts, "mediaType">;
 
@@ -116,14 +117,17 @@ export function parseReaction(json: unknown): Reaction | null {
     : null;
 }
 
-// ------------------------------------------------------------------------------------------------------------- events
+// ------------------------------------------------------------------------------------------ events
 
 /** What changed in the store: read again what you show. */
 export type StoreChange = {
   readonly type: "changed";
   readonly conversation: string | null;
   readonly id: string | null;
-  /** `overtaken`: a change of a group by this identity has lost against one by another device of it, or by the next admin. */
+  /**
+   * `overtaken`: a change of a group by this identity has lost against one by another device of
+   * it, or by the next admin.
+   */
   readonly what:
     | "message"
     | "state"
@@ -161,7 +165,9 @@ export type WaypostEvent =
     }
   /** A live session began, or what was lost is back. */
   | { readonly type: "connected"; readonly what: ConnectionKind; readonly url: string }
-  /** The SDK reconnects by itself. `error` is `null` when the node closed the connection normally. */
+  /**
+   * The SDK reconnects by itself. `error` is `null` when the node closed the connection normally.
+   */
   | {
       readonly type: "disconnected";
       readonly what: ConnectionKind;
@@ -170,7 +176,10 @@ export type WaypostEvent =
     }
   /** The key that others seal to was replaced. */
   | { readonly type: "rotated" }
-  /** Somebody has proven that they publish no keys against recording any more: they are sealed to in the first version. */
+  /**
+   * Somebody has proven that they publish no keys against recording any more: they are sealed
+   * to in the first version.
+   */
   | { readonly type: "downgraded"; readonly did: Did }
   /** Another device of this identity has accepted a new one. */
   | {
@@ -180,19 +189,23 @@ export type WaypostEvent =
       readonly addedBy: Did | null;
     }
   /**
-   * `open` was given other addresses than the document names, where this identity listens and its messages wait: `move` has
-   * it name those. `relay` and `cache` are the named ones.
+   * `open` was given other addresses than the document names, where this identity listens and its
+   * messages wait: `move` has it name those. `relay` and `cache` are the named ones.
    */
   | {
       readonly type: "address_differs";
       readonly relay: readonly string[];
       readonly cache: readonly string[];
     }
-  /** The own record has a key that this device neither holds nor derives, or the own alias is another DID's. */
+  /**
+   * The own record has a key that this device neither holds nor derives, or the
+   * own alias is another DID's.
+   */
   | { readonly type: "stranger_change"; readonly what: Stranger | "alias" | "log" }
   /**
-   * A receipt, a rotation or a look at the own record failed in the background; the SDK tries again later. Or the clock is
-   * wrong: messages go on by the nodes' time, and changes of the identity fail. Or nothing is `logged`, and why.
+   * A receipt, a rotation or a look at the own record failed in the background; the SDK tries again
+   * later. Or the clock is wrong: messages go on by the nodes' time, and changes of the identity
+   * fail. Or nothing is `logged`, and why.
    */
   | {
       readonly type: "failed";

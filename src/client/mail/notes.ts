@@ -1,6 +1,7 @@
 /**
- * Notes: content that is not a message of its own. A receipt says that messages arrived or were read, typing that somebody
- * writes just now, a profile what somebody calls themselves. All is untrusted, and of another form it says nothing.
+ * Notes: content that is not a message of its own. A receipt says that messages arrived or were
+ * read, typing that somebody writes just now, a profile what somebody calls themselves. All is
+ * untrusted, and of another form it says nothing.
  * Source: docs/protocol.md ("Content").
  */
 import { decodeBase64, encodeBase64 } from "../../core/codec/bytes.ts";
@@ -89,7 +90,9 @@ const starts: readonly (readonly [type: string, start: RegExp])[] = [
   ["image/webp", /^RIFF[\s\S]{4}WEBP/],
 ];
 
-/** By its first bytes, whatever its sender calls it; `null` for anything that a browser might run. */
+/**
+ * By its first bytes, whatever its sender calls it; `null` for anything that a browser might run.
+ */
 export function pictureType(bytes: Uint8Array): string | null {
   const start = String.fromCharCode(...bytes.subarray(0, 16));
   return starts.find(([, form]) => form.test(start))?.[0] ?? null;

@@ -1,6 +1,6 @@
 /**
- * The identity of this program: its secrets, the nodes that it uses, whom it trusts, its clock, and what it reports. One
- * object, which everything that sends, receives or changes is given.
+ * The identity of this program: its secrets, the nodes that it uses, whom it trusts, its clock, and
+ * what it reports. One object, which everything that sends, receives or changes is given.
  */
 import type { Did } from "../../core/codec/did.ts";
 import { Mutex } from "../../core/std/order.ts";
@@ -29,14 +29,23 @@ export class OwnIdentity {
   readonly nowMs: () => number;
   /** For the settlement of changes. */
   readonly waiting: Waiting;
-  /** Replaces the published key when it is due; with `force` it also looks for replacements by other devices. */
+  /**
+   * Replaces the published key when it is due; with `force` it also looks for
+   * replacements by other devices.
+   */
   renewKeys: (force: boolean) => Promise<void> = async () => undefined;
   /** Called when it has another key bundle: others may have waited for one. */
   onBundle: () => void = () => undefined;
   readonly #listeners = new Set<Listener>();
-  /** A rotation, a removal of a device, what another device says: each begins with the keys that the last one left. */
+  /**
+   * A rotation, a removal of a device, what another device says: each begins with the
+   * keys that the last one left.
+   */
   readonly #changing = new Mutex();
-  /** Each write of the key store begins with what is stored, and the last one is what this instance goes on with. */
+  /**
+   * Each write of the key store begins with what is stored, and the last one is what
+   * this instance goes on with.
+   */
   readonly #storing = new Mutex();
   #secrets: Identity;
   #author: Promise<Author> | null = null;
@@ -66,7 +75,7 @@ export class OwnIdentity {
     return this.#isLocked;
   }
 
-  // ---------------------------------------------------------------------------------------------------- reporting
+  // ------------------------------------------------------------------------------------- reporting
 
   on(listener: Listener): () => void {
     this.#listeners.add(listener);
@@ -77,7 +86,7 @@ export class OwnIdentity {
     for (const listener of this.#listeners) listener(event);
   }
 
-  // ------------------------------------------------------------------------------------------------------ signing
+  // --------------------------------------------------------------------------------------- signing
 
   /** The key that signs messages: looked up once, until it is forgotten. */
   author(): Promise<Author> {
@@ -93,7 +102,7 @@ export class OwnIdentity {
     this.#author = null;
   }
 
-  // ----------------------------------------------------------------------------------------------------- changing
+  // -------------------------------------------------------------------------------------- changing
 
   /** After other changes of the keys, and before the next. */
   inOrder<T>(work: () => Promise<T>): Promise<T> {

@@ -1,6 +1,6 @@
 /**
- * What determines a message before it is sent: the recipient's proven key, the sizes that it and the Relay accept, and new
- * random values (`SendPlan`).
+ * What determines a message before it is sent: the recipient's proven key, the sizes that it and
+ * the Relay accept, and new random values (`SendPlan`).
  * Source: rules sections 4 and 6, docs/trust.md.
  */
 import { decodeBase64, parseAgreementKey } from "../../core/codec/bytes.ts";
@@ -43,9 +43,9 @@ type SendChoices = {
 };
 
 /**
- * Everything that determines the envelopes of a message, with the recipient's current key and new random values;
- * `sendPlan` sends it. Throws `did_not_found`, `did_deactivated`, `no_key_agreement` or
- * `too_small` when the recipient accepts too little for any message.
+ * Everything that determines the envelopes of a message, with the recipient's current key and new
+ * random values; `sendPlan` sends it. Throws `did_not_found`, `did_deactivated`, `no_key_agreement`
+ * or `too_small` when the recipient accepts too little for any message.
  */
 export async function planSend(
   client: Client,
@@ -92,7 +92,10 @@ export async function planSend(
   return plan;
 }
 
-/** The same, signed by an identity unless it is anonymous, and with the trust that the identity demands. */
+/**
+ * The same, signed by an identity unless it is anonymous, and with the trust
+ * that the identity demands.
+ */
 export async function planFor(
   identity: OwnIdentity,
   to: Did,
@@ -105,16 +108,21 @@ export async function planFor(
   return planSend(identity.client, to, file, { id, ttl, tag, hint, chunkBytes, trust, sender });
 }
 
-/** Of the last time, for messages at once. One that was further ahead was by a clock that was wrong: nodes refuse such times. */
+/**
+ * Of the last time, for messages at once. One that was further ahead was by a clock that was wrong:
+ * nodes refuse such times.
+ */
 const aheadMsMax = 2 * minuteMs;
 
 /**
- * By the Relay's clock, and strictly increasing, so that the order of messages shows in their times. It may move what this
- * identity signs by an hour. Throws `clock_wrong`, with which a message waits, for more.
+ * By the Relay's clock, and strictly increasing, so that the order of messages shows in their
+ * times. It may move what this identity signs by an hour. Throws `clock_wrong`, with which a
+ * message waits, for more.
  */
 async function nextSendMs({ known, relay }: Client): Promise<number> {
   const isFarOff = () => Math.abs(relay.clock.aheadMs) > hourMs;
-  // An answer may have been under way while this machine slept: then only another one mends the difference.
+  // An answer may have been under way while this machine slept: then only another
+  // one mends the difference.
   if (isFarOff()) await askTime(relay);
   if (isFarOff())
     throw new ClientError(
@@ -183,8 +191,9 @@ const mayHaveBundle = (answer: Resolution, state: KeyState | null): boolean =>
   state === null ? answer.key_bundle_sha256 !== undefined : announcesBundle(state.document);
 
 /**
- * Not the key that the answer names, but that of the proven document. A node without a ledger shows no proof: then the
- * Directory is asked, since only an empty one says that the proof is still the known one.
+ * Not the key that the answer names, but that of the proven document. A node without a
+ * ledger shows no proof: then the Directory is asked, since only an empty one says that the
+ * proof is still the known one.
  */
 async function provenState(
   { trust }: Client,
@@ -205,7 +214,9 @@ function toldKey(resolution: Resolution): RecipientKey {
   return { keyId: resolution.recipient_key_id, publicKey };
 }
 
-/** Nothing proves a policy: a smaller bound would make a node's lie of a byte a flood of envelopes. */
+/**
+ * Nothing proves a policy: a smaller bound would make a node's lie of a byte a flood of envelopes.
+ */
 const partBytesMin = 4_096;
 
 const leastOf = (bounds: readonly (number | undefined)[]): number =>
@@ -226,19 +237,27 @@ function decideChunkBytes(
 
 const limitsKeptMs = 5 * minuteMs;
 
-/** Of a mailbox, what a network has of which no sender is known (D156), and the least that it has. */
+/**
+ * Of a mailbox, what a network has of which no sender is known (D156), and the least that it has.
+ */
 const [sharePercent, shareBytesMin] = [25, 1_048_576];
 /** Of an envelope without its ciphertext, which is in Base64, in either version. */
 const envelopeBytes = 3_584;
 
-/** The payload of an envelope that an empty mailbox surely takes, where the node says how large it is. */
+/**
+ * The payload of an envelope that an empty mailbox surely takes, where the
+ * node says how large it is.
+ */
 function roomIn(mailboxBytes: number | undefined): number | undefined {
   if (mailboxBytes === undefined) return undefined;
   const share = Math.max(shareBytesMin, Math.floor((mailboxBytes * sharePercent) / 100));
   return Math.floor(((Math.min(share, mailboxBytes) - envelopeBytes) * 3) / 4);
 }
 
-/** The Relay's own limits. One that names none, or can't be reached yet, gets chunks of the usual size. */
+/**
+ * The Relay's own limits. One that names none, or can't be reached yet, gets
+ * chunks of the usual size.
+ */
 async function relayBounds(client: Client): Promise<(number | undefined)[]> {
   const { known } = client;
   if (known.limits === null || known.limits.untilMs < Date.now()) {

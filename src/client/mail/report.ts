@@ -1,6 +1,7 @@
 /**
- * A report: messages that a recipient shows the operator of a node, each with what proves its author. It is an ordinary
- * sealed message, and untrusted like any other: what it says of authors counts as far as `reported.ts` finds it true.
+ * A report: messages that a recipient shows the operator of a node, each with what proves its
+ * author. It is an ordinary sealed message, and untrusted like any other: what it says of authors
+ * counts as far as `reported.ts` finds it true.
  * Source: docs/protocol.md ("Reports").
  */
 import { decodeBase64, encodeBase64 } from "../../core/codec/bytes.ts";
@@ -8,7 +9,9 @@ import { type Did, isDid } from "../../core/codec/did.ts";
 import { isRecord } from "../base/shapes.ts";
 import type { Authorship } from "./authorship.ts";
 
-/** Messages in one report, bytes of each that go along, and characters of what the reporter says. */
+/**
+ * Messages in one report, bytes of each that go along, and characters of what the reporter says.
+ */
 export const reportedMax = 50;
 export const reportedBytesMax = 65_536;
 export const reasonCharactersMax = 2_000;

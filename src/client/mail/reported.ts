@@ -1,6 +1,6 @@
 /**
- * Who wrote a reported message: the bytes that its author signed, made again from the content and what was kept with it
- * (`authorship.ts`). Nothing in a report is trusted.
+ * Who wrote a reported message: the bytes that its author signed, made again from the content and
+ * what was kept with it (`authorship.ts`). Nothing in a report is trusted.
  * Source: docs/protocol.md ("Reports"), D638.
  */
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
@@ -32,8 +32,8 @@ import {
 import { signedTextOf } from "./senders.ts";
 
 /**
- * Whether the named author has signed this message to the reporter. `null`: not shown, or the author's keys can't be looked
- * up now. `false` also where the author has replaced the key since.
+ * Whether the named author has signed this message to the reporter. `null`: not shown, or the
+ * author's keys can't be looked up now. `false` also where the author has replaced the key since.
  */
 export async function verifyAuthor(
   client: Client,
@@ -64,7 +64,10 @@ type Signed = {
   readonly bytes: Uint8Array;
 };
 
-/** The bytes that the author signed, made again; `null` for what no author can have signed to the reporter. */
+/**
+ * The bytes that the author signed, made again; `null` for what no author can
+ * have signed to the reporter.
+ */
 function signedIn(reporter: Did, message: Shown): Signed | null {
   const { plain } = parseMediaType(String(message.authorship.mediaType));
   if (keptType(plain) !== message.mediaType) return null;
@@ -81,7 +84,10 @@ function recordIn({ name, data, authorship }: Shown) {
   return recordOf(binding, file, data);
 }
 
-/** The same key and nonce encrypt the same record to the same ciphertext, which the signature covers. */
+/**
+ * The same key and nonce encrypt the same record to the same ciphertext,
+ * which the signature covers.
+ */
 function signedOutside(reporter: Did, message: Shown): Signed | null {
   const { authorship, from } = message;
   if (authorship.is !== "outside" || !isRecord(authorship.envelope)) return null;

@@ -1,7 +1,7 @@
 /**
- * Opening what waits for a recipient, and acknowledging it: fetched, checked, decrypted, its sender verified, stored safely
- * by the caller, and only then acknowledged at every Cache whose copy is the same envelope. A message that can't be opened
- * stays in its Cache.
+ * Opening what waits for a recipient, and acknowledging it: fetched, checked, decrypted, its sender
+ * verified, stored safely by the caller, and only then acknowledged at every Cache whose copy is
+ * the same envelope. A message that can't be opened stays in its Cache.
  * Source: interface "Cache" (acknowledging), rules section 6.
  */
 import { sha256 } from "#sha256";
@@ -51,17 +51,30 @@ export function recipientOf(client: Client, identity: Identity): Recipient {
   };
 }
 
-/** What is known of a message apart from its content: when it is received, in a local store, and in a program. */
+/**
+ * What is known of a message apart from its content: when it is received, in a local
+ * store, and in a program.
+ */
 export type MessageFacts = {
-  /** The name that its author gave the message; else the id of its envelope, or of the group of its chunks. */
+  /**
+   * The name that its author gave the message; else the id of its envelope, or of
+   * the group of its chunks.
+   */
   readonly id: string;
-  /** The claimed sender; `null` for an unsigned message. Trust it only when `verified` is `true`. */
+  /**
+   * The claimed sender; `null` for an unsigned message. Trust it only when `verified` is `true`.
+   */
   readonly from: Did | null;
-  /** Whether the signature verifies. `null`: unsigned, or the sender's document could not be read. */
+  /**
+   * Whether the signature verifies. `null`: unsigned, or the sender's document could not be read.
+   */
   readonly verified: boolean | null;
   /** What shows that the key is the sender's; `null` for a message that is not verified. */
   readonly trust: TrustLevel | null;
-  /** Why the Directory is not believed about the sender, such as `identity_changed`; the message is not verified then. */
+  /**
+   * Why the Directory is not believed about the sender, such as `identity_changed`; the
+   * message is not verified then.
+   */
   readonly distrusted: string | null;
   readonly name: string;
   /** As its sender named it, without the parameters of these conventions. */
@@ -91,7 +104,10 @@ export type MessageFacts = {
 /** And of the envelopes that were opened. */
 export type ReadMessage = MessageFacts & {
   readonly digests: ReadonlySet<string>;
-  /** What distinguishes it from others: the same message with other members that nothing signs has the same. */
+  /**
+   * What distinguishes it from others: the same message with other members that
+   * nothing signs has the same.
+   */
   readonly marks?: ReadonlySet<string>;
   /** Until when it is remembered, by what its author signed; none for one that nothing proves. */
   readonly seenUntilMs?: number;
@@ -104,8 +120,8 @@ export type ReadMessage = MessageFacts & {
 };
 
 /**
- * A complete message in memory, for programs that don't store messages in files. Nothing is written or acknowledged:
- * call `acknowledge` when the data is stored safely.
+ * A complete message in memory, for programs that don't store messages in files. Nothing is written
+ * or acknowledged: call `acknowledge` when the data is stored safely.
  */
 export async function readMessage(
   message: PendingMessage,
@@ -116,7 +132,10 @@ export async function readMessage(
   return { ...read, data: concatBytes(...parts) };
 }
 
-/** Fetches and opens one part after the other and passes its data on. Size and SHA-256 are those of the whole file. */
+/**
+ * Fetches and opens one part after the other and passes its data on. Size and SHA-256 are
+ * those of the whole file.
+ */
 export async function readChunks(
   message: PendingMessage,
   recipient: Recipient,
@@ -190,7 +209,10 @@ function remarksOf({ mentions = [], isForwarded = false, lastsSeconds = 0 }: Rem
   };
 }
 
-/** A message that its author has named is one message, in whichever envelopes it comes; `null` for others. */
+/**
+ * A message that its author has named is one message, in whichever envelopes it
+ * comes; `null` for others.
+ */
 export function namedMarks(
   { id, from, verified }: Pick<MessageFacts, "id" | "from" | "verified">,
   type: Pick<TypeFacts, "id">,
@@ -266,8 +288,9 @@ type OpenedEnvelope = Opened & {
 };
 
 /**
- * One envelope to this recipient, decrypted: a whole message, or one chunk of a file (`message_group_id`).
- * Throws a `local` ClientError: `unknown_profile`, `unknown_key`, `not_authentic` or
+ * One envelope to this recipient, decrypted: a whole message, or one chunk of a file
+ * (`message_group_id`). Throws a `local` ClientError: `unknown_profile`,
+ * `unknown_key`, `not_authentic` or
  * `record_unreadable`.
  */
 export async function openEnvelope(
@@ -301,7 +324,10 @@ export async function openEnvelope(
   };
 }
 
-/** By the version that its profile names; what opens the second one is loaded with the first message of another profile. */
+/**
+ * By the version that its profile names; what opens the second one is loaded with the first
+ * message of another profile.
+ */
 async function openSealed(
   envelope: EnvelopeJson,
   binding: SealBinding,
@@ -319,8 +345,9 @@ async function openSealed(
 const agreeMs = minuteMs;
 
 /**
- * Until when a signed message is remembered. Throws `expired` when its time is over, whatever a Cache says; and, so that it
- * waits, `clock_wrong` where it is over only by this machine's clock, which is more than an hour from the node's.
+ * Until when a signed message is remembered. Throws `expired` when its time is over, whatever a
+ * Cache says; and, so that it waits, `clock_wrong` where it is over only by this machine's clock,
+ * which is more than an hour from the node's.
  */
 function liveUntil(
   envelope: EnvelopeJson,
@@ -355,11 +382,11 @@ export function isUnreadable(error: ClientError): boolean {
   return error.kind === "local" && unreadableCodes.includes(error.code);
 }
 
-// ------------------------------------------------------------------------------------------------ acknowledging
+// ----------------------------------------------------------------------------------- acknowledging
 
 /**
- * Acknowledges the copies that are what was received, by their digests. A copy that was not read yet is read first; one
- * that differs stays. A Cache where that fails will offer the message again.
+ * Acknowledges the copies that are what was received, by their digests. A copy that was not read
+ * yet is read first; one that differs stays. A Cache where that fails will offer the message again.
  */
 export async function acknowledge(
   copies: readonly EnvelopeCopy[],
@@ -374,7 +401,10 @@ export async function acknowledge(
   await removeUnread(same, senders);
 }
 
-/** Whether the user has accepted those who sent what is acknowledged: only these become known to the mailbox. */
+/**
+ * Whether the user has accepted those who sent what is acknowledged: only these
+ * become known to the mailbox.
+ */
 type Acknowledged = { readonly isAccepted: boolean };
 
 /** Acknowledges copies whatever they contain. Returns the Caches where that failed. */

@@ -1,7 +1,8 @@
 /**
- * Sealing of the second version: the record, padded, under HPKE with X-Wing, bound to the recipient's key and to every member
- * of the envelope. What is recorded today stays closed when X25519 falls. Loaded with the first recipient who has a bundle, as
- * one part: of several, what they share with a page that says hello would be cut into more files.
+ * Sealing of the second version: the record, padded, under HPKE with X-Wing, bound to the
+ * recipient's key and to every member of the envelope. What is recorded today stays closed when
+ * X25519 falls. Loaded with the first recipient who has a bundle, as one part: of several, what
+ * they share with a page that says hello would be cut into more files.
  * Source: docs/protocol.md "Sealing, second version".
  */
 import { sha256 } from "#sha256";
@@ -48,7 +49,10 @@ type HybridInput = {
   readonly recipient: RecipientKey;
   /** 64 random bytes for this key and payload: the same ones seal the same bytes again. */
   readonly randomness: Uint8Array;
-  /** How many bytes of ciphertext are accepted: so far it is padded. 0 for a full chunk, which is not. */
+  /**
+   * How many bytes of ciphertext are accepted: so far it is padded. 0 for a
+   * full chunk, which is not.
+   */
   readonly payloadBytesMax: number;
   readonly signer?: InnerSigner | null;
 };

@@ -1,6 +1,7 @@
 /**
- * End-to-end sealing of one envelope's payload: X25519 + HKDF-SHA256 + ChaCha20-Poly1305 over a deterministic CBOR record,
- * bound to message, recipient and place in the file by the additional data.
+ * End-to-end sealing of one envelope's payload: X25519 + HKDF-SHA256 +
+ * ChaCha20-Poly1305 over a deterministic CBOR record, bound to message, recipient and
+ * place in the file by the additional data.
  * Source: docs/protocol.md ("Sealing").
  */
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
@@ -38,7 +39,9 @@ export type SealInput = {
   readonly file: FileFacts;
   readonly data: Uint8Array;
   readonly recipient: RecipientKey;
-  /** Random for one payload and never used for another: the same pair seals the same bytes again. */
+  /**
+   * Random for one payload and never used for another: the same pair seals the same bytes again.
+   */
   readonly entropy: { readonly ephemeralSecret: Uint8Array; readonly nonce: Uint8Array };
 };
 
@@ -79,8 +82,9 @@ export const recordOf = (binding: SealBinding, file: FileFacts, data: Uint8Array
 });
 
 /**
- * Deterministic CBOR of a flat map (RFC 8949 section 4.2.1): shortest heads, keys in the order of their bytes. A library
- * for all of CBOR would be an eighth of what a page loads to send. Throws for values that no record has.
+ * Deterministic CBOR of a flat map (RFC 8949 section 4.2.1): shortest heads, keys in the order of
+ * their bytes. A library for all of CBOR would be an eighth of what a page loads to send. Throws
+ * for values that no record has.
  */
 export function encodeCborRecord(record: Readonly<Record<string, unknown>>): Uint8Array {
   const pairs = Object.entries(record).map(

@@ -1,8 +1,9 @@
 /**
- * Sending. A plan fixes everything that determines the envelopes of a message, random values included, so that each chunk
- * can be built again with the same bytes: to repeat it after a lost answer, and to resume after an interruption, also
- * from the plan's text form (`renderPlan`). Chunks are sent in order, one at a time; only the current one is in memory.
- * After a temporary failure the same bytes are posted again, so the message is delivered once.
+ * Sending. A plan fixes everything that determines the envelopes of a message, random values
+ * included, so that each chunk can be built again with the same bytes: to repeat it after a lost
+ * answer, and to resume after an interruption, also from the plan's text form (`renderPlan`).
+ * Chunks are sent in order, one at a time; only the current one is in memory. After a temporary
+ * failure the same bytes are posted again, so the message is delivered once.
  * Source: interface "Relay" and "DeliveryResult", rules section 2.
  */
 
@@ -77,7 +78,10 @@ export const sealedBytesMargin = 4_096;
 export type SendPlan = {
   /** By which the recipient knows the message: of its envelope, or of the group of its chunks. */
   readonly id: string;
-  /** 32 random bytes, secret until all is sent: ids of chunks, ephemeral keys and nonces are derived from it. */
+  /**
+   * 32 random bytes, secret until all is sent: ids of chunks, ephemeral keys and
+   * nonces are derived from it.
+   */
   readonly seed: Uint8Array;
   readonly to: Did;
   /** How its name was found; `null` when it was named by its DID, or before a restart. */
@@ -210,7 +214,9 @@ type SendOptions = Retrying & {
 };
 
 export type Sent = {
-  /** The id by which the recipient knows the message; for a message in chunks, the id of its group. */
+  /**
+   * The id by which the recipient knows the message; for a message in chunks, the id of its group.
+   */
   readonly id: string;
   readonly chunks: number;
   readonly groupId: string | null;
@@ -222,13 +228,17 @@ export type Sent = {
     readonly trust: TrustLevel;
     readonly name: NameTrust | null;
   };
-  /** With a local store, `send` resolves when the message is safe there, and this when the Relay has it. */
+  /**
+   * With a local store, `send` resolves when the message is safe there, and
+   * this when the Relay has it.
+   */
   readonly delivered?: Promise<Sent>;
 };
 
 /**
- * Sends the remaining chunks of a plan. Throws the first failure; delivered chunks stay delivered. A plan fixes every byte:
- * a repeat, also after a restart, sends the same ones, and the recipient gets the message once.
+ * Sends the remaining chunks of a plan. Throws the first failure; delivered chunks stay
+ * delivered. A plan fixes every byte: a repeat, also after a restart, sends the same ones, and
+ * the recipient gets the message once.
  */
 export async function sendPlan(
   plan: SendPlan,
@@ -254,11 +264,11 @@ export async function sendPlan(
   return { id, chunks, groupId, messageIds, last, recipient };
 }
 
-// ------------------------------------------------------------------------------------------------------ plans as text
+// ----------------------------------------------------------------------------------- plans as text
 
 /**
- * A plan between runs, and how many of its chunks were delivered. The sender's seed stays with the keys; that of the message
- * is secret until all is sent.
+ * A plan between runs, and how many of its chunks were delivered. The sender's seed stays with the
+ * keys; that of the message is secret until all is sent.
  */
 export function keptPlan({ sender, name: _, trust: __, ...plan }: SendPlan, delivered: number) {
   return { version: 1, plan, senderKeyId: sender?.keyId ?? null, delivered } as const;
@@ -276,7 +286,7 @@ export function parsePlan(text: string) {
   return { plan: { ...plan, name: null, trust: trustOf(plan.to) }, senderKeyId, delivered };
 }
 
-// --------------------------------------------------------------------------------------------------------- options
+// ----------------------------------------------------------------------------------------- options
 
 export type SendProgress = { readonly sentBytes: number; readonly totalBytes: number };
 
@@ -295,7 +305,10 @@ export type MessageOptions = ContentNames &
     readonly tag?: string;
     /** `direct`: never to a Cache. `cache`: straight to a Cache. For messages of one chunk. */
     readonly hint?: "direct" | "cache";
-    /** Data in one envelope: at most 1 MiB unless given, and never more than node and recipient accept. */
+    /**
+     * Data in one envelope: at most 1 MiB unless given, and never more than
+     * node and recipient accept.
+     */
     readonly chunkBytes?: number;
     readonly replyTo?: string | null;
     /** Who wrote that message: other people may have given one of theirs the same id. */
@@ -339,7 +352,7 @@ const messageOptionNames: Readonly<Record<keyof MessageOptions, true>> = {
 export const checkMessage = (options: MessageOptions): void =>
   checkNames(options, messageOptionNames);
 
-// -------------------------------------------------------------------------------------------------- posting to a Relay
+// ------------------------------------------------------------------------------ posting to a Relay
 
 /** The Relay's report; further members are kept unchanged. */
 type DeliveryReport = Delivered & { readonly [member: string]: unknown };

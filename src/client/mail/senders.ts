@@ -1,6 +1,6 @@
 /**
- * Who sent a message: the claimed sender, outside on the envelope or inside its record, and whether the signature verifies
- * under what is believed of the sender's keys.
+ * Who sent a message: the claimed sender, outside on the envelope or inside its record, and whether
+ * the signature verifies under what is believed of the sender's keys.
  * Source: interface "Sender signature", docs/trust.md.
  */
 import { decodeBase64 } from "../../core/codec/bytes.ts";
@@ -18,8 +18,9 @@ import { isNote, type TypeFacts } from "./content.ts";
 import type { InnerSignature } from "./unseal-hybrid.ts";
 
 /**
- * `verified` is `false` when the signature does not verify, `null` when the document could not be read. `distrusted`: why
- * what the Directory says of the sender is not believed, such as `identity_changed`; nothing is verified then.
+ * `verified` is `false` when the signature does not verify, `null` when the document could not be
+ * read. `distrusted`: why what the Directory says of the sender is not believed, such as
+ * `identity_changed`; nothing is verified then.
  */
 export type ClaimedSender = {
   readonly did: Did;
@@ -36,7 +37,10 @@ type EnvelopeTimes = {
   readonly foundMs: number;
 };
 
-/** Answers the claimed sender of an envelope, and whether its signature verifies; `null` when it names no sender. */
+/**
+ * Answers the claimed sender of an envelope, and whether its signature verifies; `null`
+ * when it names no sender.
+ */
 export type VerifySender = (
   envelope: EnvelopeJson,
   type: Pick<TypeFacts, "essence" | "home">,
@@ -48,8 +52,9 @@ export type VerifySender = (
 const sendersKeptMax = 1_000;
 const documentKeptMs = minuteMs;
 /**
- * A message that is younger waits in the Cache while its sender can't be looked up, because what is saved unverified stays
- * so. An older one may be of somebody whose home is gone, and one that lives no longer than this would be lost.
+ * A message that is younger waits in the Cache while its sender can't be looked up, because what is
+ * saved unverified stays so. An older one may be of somebody whose home is gone, and one that lives
+ * no longer than this would be lost.
  */
 const patienceMs = 5 * minuteMs;
 
@@ -57,8 +62,9 @@ const patienceMs = 5 * minuteMs;
 type KnownSender = { readonly document: DidDocument; readonly trust: TrustLevel } | null;
 
 /**
- * Answers the sender of an envelope, `null` when it names none. The Cache may belong to anyone, so the signature is
- * verified here again. A wrong signature is reported, not refused: otherwise the message could never be read.
+ * Answers the sender of an envelope, `null` when it names none. The Cache may belong to anyone, so
+ * the signature is verified here again. A wrong signature is reported, not refused: otherwise the
+ * message could never be read.
  */
 export function senderVerifier(client: Client): VerifySender {
   const kept = new BoundedMap<
@@ -81,8 +87,8 @@ export function senderVerifier(client: Client): VerifySender {
     return isFresh ? known.sender : readNow(did);
   };
   /**
-   * By what is published after the envelope was found. One read a second is for all that wait for it, and what was found
-   * before it waits for no other, so forgeries hold up no one for longer.
+   * By what is published after the envelope was found. One read a second is for all that wait for
+   * it, and what was found before it waits for no other, so forgeries hold up no one for longer.
    */
   const senderSince = async (did: Did, foundMs: number): Promise<KnownSender> => {
     const { atMs, sender } = kept.get(did) ?? { atMs: Number.NEGATIVE_INFINITY, sender: null };
@@ -107,13 +113,15 @@ export function senderVerifier(client: Client): VerifySender {
         distrusted: null,
       };
     };
-    // The sender may have a new key since its document was read: once more, with what is published now.
+    // The sender may have a new key since its document was read: once more,
+    // with what is published now.
     const sender = await attempt(async () => {
       const known = await verify(senderWithin(from, documentKeptMs));
       return known.verified === true ? known : verify(senderSince(from, foundMs));
     });
     if (!(sender instanceof ClientError)) return sender;
-    // A note counts only when it is verified, and is never shown: it waits until its sender can be looked up.
+    // A note counts only when it is verified, and is never shown: it waits until its
+    // sender can be looked up.
     const livesMs = parseDuration(String(envelope["ttl"])) ?? Number.POSITIVE_INFINITY;
     const isYoung = (sentAtMs ?? 0) > Date.now() - patienceMs && livesMs > patienceMs;
     if (isTemporary(sender) && (isYoung || isNote(essence))) throw sender;
@@ -130,7 +138,10 @@ type Claim = {
   readonly signedBytes: Uint8Array | null;
 };
 
-/** `null` when it names no sender. Throws `not_authentic` for a malformed name, and for another outside than inside. */
+/**
+ * `null` when it names no sender. Throws `not_authentic` for a malformed name, and for
+ * another outside than inside.
+ */
 function claimOf(envelope: EnvelopeJson, inner: InnerSignature | null): Claim | null {
   const { from = inner?.from, sender_key_id: keyId, sender_signature: text } = envelope;
   if (from === undefined) return null;

@@ -1,6 +1,7 @@
 /**
- * Opening what was sealed in the second version. As in the first, nothing is trusted: each member is checked before and after
- * decryption, and the envelope must be what the sender wrote, member by member.
+ * Opening what was sealed in the second version. As in the first, nothing is trusted: each
+ * member is checked before and after decryption, and the envelope must be what the sender
+ * wrote, member by member.
  * Source: docs/protocol.md "Sealing, second version".
  */
 import { sha256 } from "#sha256";
@@ -65,8 +66,8 @@ export type HybridOpened = Opened & {
 };
 
 /**
- * The opened payload of an envelope, in the turn of what else holds a page up. Throws a `local` ClientError:
- * `unknown_profile`, `unknown_key`, `not_authentic` or `record_unreadable`.
+ * The opened payload of an envelope, in the turn of what else holds a page up. Throws a `local`
+ * ClientError: `unknown_profile`, `unknown_key`, `not_authentic` or `record_unreadable`.
  */
 export const openHybrid = (envelope: EnvelopeJson, opening: Opening): Promise<HybridOpened> =>
   pageTurns.run(() => openEnvelope(envelope, opening));

@@ -1,6 +1,6 @@
 /**
- * Opening what was sealed for this device; a page that only sends does not load it. Nothing is trusted: every member is
- * checked before and after decryption.
+ * Opening what was sealed for this device; a page that only sends does not load it. Nothing is
+ * trusted: every member is checked before and after decryption.
  * Source: docs/protocol.md ("Sealing").
  */
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
@@ -32,12 +32,15 @@ export type Cipher = {
   readonly plainBytes: number;
 };
 
-/** The secrets held under the id of a key agreement: several when its key was replaced, none when unknown. */
+/**
+ * The secrets held under the id of a key agreement: several when its key was
+ * replaced, none when unknown.
+ */
 export type SecretsOf = (keyId: string) => readonly Uint8Array[];
 
 /**
- * The opened payload. Throws a `local` ClientError: `unknown_profile`, `unknown_key`, `not_authentic` or
- * `record_unreadable`.
+ * The opened payload. Throws a `local` ClientError: `unknown_profile`, `unknown_key`,
+ * `not_authentic` or `record_unreadable`.
  */
 export async function openPayload(
   payload: unknown,
@@ -118,8 +121,9 @@ async function decrypt(
 type RecordMembers = Of<typeof recordShape>;
 
 /**
- * What a sender sealed is still a stranger's: its shape is checked, and that it says the same as the envelope. It decrypts,
- * so no one changed it on the way: its sender wrote what this client can't read (`record_unreadable`).
+ * What a sender sealed is still a stranger's: its shape is checked, and that it says the same as
+ * the envelope. It decrypts, so no one changed it on the way: its sender wrote what this client
+ * can't read (`record_unreadable`).
  */
 function openedOf<Members extends RecordMembers>(
   decoded: Record<string, unknown> | null,
@@ -187,5 +191,8 @@ function decodeMap(bytes: Uint8Array): Record<string, unknown> {
 /** More than a record has, so that one with unknown members can be named. */
 const recordPairsMax = 64;
 
-/** For the second version, whose part does not bring them: a page that only sends has no use for them. */
+/**
+ * For the second version, whose part does not bring them: a page that only
+ * sends has no use for them.
+ */
 export const recordReader = { decode: decodeRecord, openedOf, notAuthentic, unreadable } as const;

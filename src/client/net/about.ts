@@ -10,7 +10,10 @@ export async function pushKeyAt(at: Endpoint): Promise<string | null> {
   return (await about(at)).push_key ?? null;
 }
 
-/** Whether it knows what passes are. Others of the family would refuse a page's request with `Svc-Pass`. */
+/**
+ * Whether it knows what passes are. Others of the family would refuse a page's
+ * request with `Svc-Pass`.
+ */
 export async function knowsPasses(at: Endpoint): Promise<boolean> {
   return (await about(at)).passes === true;
 }

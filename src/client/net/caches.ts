@@ -1,8 +1,8 @@
 /**
  * The Caches of a recipient: their routes, and what waits there. Every request is signed with
- * a new nonce, by a key that the service in the recipient's document authorizes. A Cache or a Relay may be hostile, so
- * copies under one id may differ: the digest of an envelope decides which copies are the same, and a Cache that lists much
- * hides nothing of the others.
+ * a new nonce, by a key that the service in the recipient's document authorizes. A Cache or a Relay
+ * may be hostile, so copies under one id may differ: the digest of an envelope decides which copies
+ * are the same, and a Cache that lists much hides nothing of the others.
  * Source: interface "Signed Cache proof" and "Cache" (acknowledging), rules section 6.
  */
 import { parseUuid } from "../../core/codec/did.ts";
@@ -55,8 +55,8 @@ export function cacheClient(reader: Reader) {
     message: (messageId: string) =>
       read("pull_message", messageId, path`/cache/message/${did}/${messageId}`, messageStateShape),
     /**
-     * Removes entries permanently. At most `ackIdsMax` ids; returns those that were there. Their senders become known to
-     * the mailbox if the user has accepted them.
+     * Removes entries permanently. At most `ackIdsMax` ids; returns those that were there. Their
+     * senders become known to the mailbox if the user has accepted them.
      */
     ack: (messageIds: readonly string[], { isAccepted }: { readonly isAccepted: boolean }) =>
       atItsTime(at, async () => {
@@ -76,8 +76,8 @@ export function cacheClient(reader: Reader) {
 }
 
 /**
- * Once more with the time of the node, also where that was wrong before: a proof counts at one endpoint alone, so a clock that
- * lies gains nothing.
+ * Once more with the time of the node, also where that was wrong before: a proof counts at one
+ * endpoint alone, so a clock that lies gains nothing.
  */
 async function atItsTime<T>({ clock }: Endpoint, work: () => Promise<T>): Promise<T> {
   const { aheadMs } = clock;
@@ -93,7 +93,7 @@ async function atItsTime<T>({ clock }: Endpoint, work: () => Promise<T>): Promis
 
 const timeCodes = ["clock_wrong", "proof_expired"];
 
-// ------------------------------------------------------------------------------------------------------- what waits
+// -------------------------------------------------------------------------------------- what waits
 
 /** An envelope as JSON, from a Cache or a live session: untrusted. */
 export type EnvelopeJson = Readonly<JsonObject>;
@@ -143,8 +143,8 @@ export type PendingMessage = {
 const listedMax = 100_000;
 
 /**
- * What waits in the Caches, of each in its order, of several in turns. Throws when none could be reached. `digests`: of
- * copies that were read, from one list to the next.
+ * What waits in the Caches, of each in its order, of several in turns. Throws when none could be
+ * reached. `digests`: of copies that were read, from one list to the next.
  */
 export async function listPending(
   caches: readonly CacheClient[],
@@ -163,7 +163,10 @@ export async function listPending(
   return { pending: groupCopies(interleave(lists.map(({ copies }) => copies))), unreachable };
 }
 
-/** Stops reading a Cache that repeats itself or is slow: a page must contain something new, and the others don't wait. */
+/**
+ * Stops reading a Cache that repeats itself or is slow: a page must contain something new,
+ * and the others don't wait.
+ */
 async function listAt(cache: CacheClient, digests: Map<string, string>) {
   const copies = new Map<string, EnvelopeCopy>();
   const { url: endpoint, timeoutMs } = cache.reader.at;
@@ -175,7 +178,8 @@ async function listAt(cache: CacheClient, digests: Map<string, string>) {
       const page = await cache.summary(cursor);
       const before = copies.size;
       for (const listed of page.messages) {
-        // Ids and digests are remembered in one set, and a hostile Cache must not name one by the other.
+        // Ids and digests are remembered in one set, and a hostile Cache must
+        // not name one by the other.
         if (parseUuid(listed.message_id) === null) continue;
         const chunk = chunkPlaceOf(listed);
         const name = `${endpoint} ${listed.message_id} ${chunkKey(chunk)} ${listed.expires_at}`;
@@ -220,7 +224,10 @@ export function liveCopy(
   return copyOf({ messageId, expiresAtMs, chunk: chunkPlaceOf(envelope), cache, read });
 }
 
-/** Envelopes are the same when their canonical JSON is: nodes keep neither white space nor the order of members. */
+/**
+ * Envelopes are the same when their canonical JSON is: nodes keep neither white space
+ * nor the order of members.
+ */
 function envelopeDigest(envelope: EnvelopeJson): string {
   try {
     return digestCanonical(envelope);
@@ -236,8 +243,9 @@ const pagedFrom = 4;
 const pageEntries = 256;
 
 /**
- * Reads in the order of the list: pages of about 1 MiB, of which one is kept, as long as they contain what is wanted. A
- * Cache that did not answer is not asked again until its next list, so that it delays no other.
+ * Reads in the order of the list: pages of about 1 MiB, of which one is kept, as long as they
+ * contain what is wanted. A Cache that did not answer is not asked again until its next list, so
+ * that it delays no other.
  */
 function envelopeReader(
   cache: CacheClient,
@@ -339,9 +347,12 @@ export function offeredUntilMs(message: PendingMessage, nowMs: number): number {
   return latest >= nowMs && latest <= nowMs + lifeMsMax ? latest : nowMs + lifeMsMax;
 }
 
-// ------------------------------------------------------------------------------------------------ received before
+// --------------------------------------------------------------------------------- received before
 
-/** Separates copies of what was received before, by id in lower case and digest. A copy that can't be read now, and may be one, is in neither. */
+/**
+ * Separates copies of what was received before, by id in lower case and digest. A copy that can't
+ * be read now, and may be one, is in neither.
+ */
 export async function splitReceived(
   message: PendingMessage,
   before: { readonly has: (name: string) => Promise<boolean> },
@@ -363,8 +374,8 @@ export async function splitReceived(
 }
 
 /**
- * The different messages under one id, distinguished by the digest of their first envelope: usually one. Each has the copies
- * that may belong to it.
+ * The different messages under one id, distinguished by the digest of their first envelope: usually
+ * one. Each has the copies that may belong to it.
  */
 export async function versionsOf(message: PendingMessage): Promise<PendingMessage[]> {
   const [first = [], ...others] = message.parts;

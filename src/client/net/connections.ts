@@ -12,9 +12,14 @@ import { path } from "./http.ts";
 import { proveRequest, type Reader } from "./reader.ts";
 
 type LiveEvents = {
-  /** The Relay has accepted the session: later messages arrive here, earlier ones are in the Caches. */
+  /**
+   * The Relay has accepted the session: later messages arrive here, earlier ones are in the Caches.
+   */
   readonly onReady: () => void;
-  /** Whether the envelope is taken over and acknowledged; otherwise it is passed to the next destination. Its sender waits. */
+  /**
+   * Whether the envelope is taken over and acknowledged; otherwise it is passed to the next
+   * destination. Its sender waits.
+   */
   readonly onEnvelope: (envelope: LiveEnvelope) => Promise<boolean>;
   /** A Cache of the same process as the Relay has stored something. */
   readonly onStored?: () => void;
@@ -30,8 +35,8 @@ const refusedCodes: Readonly<Record<number, string>> = {
 };
 
 /**
- * Listens until the session ends or `signal` is aborted. Throws `refused` when the Relay refuses the proof, and
- * `unreachable` when the Relay can't be reached.
+ * Listens until the session ends or `signal` is aborted. Throws `refused` when the Relay refuses
+ * the proof, and `unreachable` when the Relay can't be reached.
  */
 export async function listenLive(
   reader: Reader,

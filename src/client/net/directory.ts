@@ -1,8 +1,9 @@
 /**
- * The Directory's routes as typed functions: reads, and the submission of bodies that `change.ts` signs. Also what the
- * routes imply: the proofs that a Directory accepts, and the wait for settlement, because a `202` is not final. Answers are
- * checked (`answers.ts`).
- * Source: interface "Directory" and "States and transitions", rules sections 4 and 10, docs/ledger.md 1.8.
+ * The Directory's routes as typed functions: reads, and the submission of bodies that `change.ts`
+ * signs. Also what the routes imply: the proofs that a Directory accepts, and the wait for
+ * settlement, because a `202` is not final. Answers are checked (`answers.ts`).
+ * Source: interface "Directory" and "States and transitions", rules sections 4
+ * and 10, docs/ledger.md 1.8.
  */
 import { decodeHex, encodeHex } from "../../core/codec/bytes.ts";
 import { minuteMs } from "../../core/codec/time.ts";
@@ -33,7 +34,10 @@ import {
   queryOf,
 } from "./http.ts";
 
-/** A request that changes something, ready to send: its body keeps its bytes, because a proof covers them. */
+/**
+ * A request that changes something, ready to send: its body keeps its bytes,
+ * because a proof covers them.
+ */
 export type SubmissionRequest = Required<Pick<Exchange, "method" | "path" | "body">> &
   Pick<Exchange, "headers">;
 
@@ -55,9 +59,9 @@ export function directoryClient(to: Endpoint) {
     submission: (txHash: string) =>
       fetchChecked(to, get(path`/submissions/${txHash}`), submissionShape),
     /**
-     * The key to seal to and the accepted sizes, in one answer; a node without the route answers `not_found`. With `proof`,
-     * the hash of a known key proof or "", the answer has the key proof unless it is that one; with `keys` likewise the key
-     * bundle.
+     * The key to seal to and the accepted sizes, in one answer; a node without the route answers
+     * `not_found`. With `proof`, the hash of a known key proof or "", the answer has the key proof
+     * unless it is that one; with `keys` likewise the key bundle.
      */
     deliveryResolution: (
       target: string,
@@ -68,7 +72,10 @@ export function directoryClient(to: Endpoint) {
         get(`${path`/delivery-resolution/${target}`}${queryOf(asked)}`),
         resolutionShape,
       ),
-    /** What proves the keys of a self-certifying DID; empty when it is the `known` one, `not_found` for other DIDs. */
+    /**
+     * What proves the keys of a self-certifying DID; empty when it is the `known` one,
+     * `not_found` for other DIDs.
+     */
     keyProof: (did: string, known: string, home: string | null = null) =>
       askBytes(to, get(`${path`/dids/${did}/proof`}${queryOf({ known, home })}`), keyProofBytesMax),
     /** `policy_not_found` when there is none. */
@@ -102,7 +109,10 @@ type DirectoryQuery = {
   readonly known: { ledger: string | null };
 };
 
-/** What a proof of version 3 binds at a Directory; `null` for what the Directory does not accept in version 3. */
+/**
+ * What a proof of version 3 binds at a Directory; `null` for what the Directory does
+ * not accept in version 3.
+ */
 type Proving = {
   readonly registration: ProofBinding | null;
   readonly genesisHash: Uint8Array | null;
@@ -111,9 +121,10 @@ type Proving = {
 };
 
 /**
- * Reads which proofs the Directory accepts. One whose limits do not mention version 3 gets the versions that every
- * Directory accepts. The first ledger that a Directory names is pinned: throws `other_ledger` when a later answer names
- * another one or none, because a signature could otherwise be used on that ledger.
+ * Reads which proofs the Directory accepts. One whose limits do not mention version 3 gets the
+ * versions that every Directory accepts. The first ledger that a Directory names is pinned: throws
+ * `other_ledger` when a later answer names another one or none, because a signature could
+ * otherwise be used on that ledger.
  */
 export async function provingAt({ directory, known }: DirectoryQuery): Promise<Proving> {
   const limits = await orNull(directory.limits(), "not_found");
@@ -150,7 +161,10 @@ export type Waiting = {
 
 export const waitingDefault: Waiting = { timeoutMs: 120_000, intervalMs: 250 };
 
-/** Waits for `confirmed`, or after a deletion for `missing`. What the ledger refused ends the wait with its reason. */
+/**
+ * Waits for `confirmed`, or after a deletion for `missing`. What the ledger refused ends
+ * the wait with its reason.
+ */
 export function settleRegistration(
   { directory }: Pick<DirectoryQuery, "directory">,
   { did, tx_id: txHash }: { readonly did: string; readonly tx_id: string },
@@ -164,7 +178,10 @@ export function settleRegistration(
 
 type Expected = {
   readonly txHash: string;
-  /** Whether what the change leads to is there; `null` when the node knows no state of the submission. */
+  /**
+   * Whether what the change leads to is there; `null` when the node knows no
+   * state of the submission.
+   */
   readonly isInForce: (state: string | null) => Promise<boolean>;
 };
 
@@ -198,7 +215,9 @@ export async function settle(
   }
 }
 
-/** The state of a submission, `null` when the node no longer knows it. Throws the ledger's refusal. */
+/**
+ * The state of a submission, `null` when the node no longer knows it. Throws the ledger's refusal.
+ */
 async function stateOf(directory: DirectoryClient, txHash: string): Promise<string | null> {
   const submission = await orNull(directory.submission(txHash), "not_found");
   if (submission === null) return null;

@@ -1,7 +1,7 @@
 /**
- * One exchange with a node: a bounded request, a bounded answer, and one kind of error for every failure. Redirects are
- * not followed, because signed requests name their endpoint. Nothing is retried here: the caller knows whether a repeat
- * is safe.
+ * One exchange with a node: a bounded request, a bounded answer, and one kind of error for every
+ * failure. Redirects are not followed, because signed requests name their endpoint. Nothing is
+ * retried here: the caller knows whether a repeat is safe.
  * Source: interface "Errors", rules section 3.
  */
 import { readCapped } from "../../core/codec/stream.ts";
@@ -22,7 +22,9 @@ export type Endpoint = {
 };
 
 export const timeoutMsDefault = 20_000;
-/** More than any page of a Cache: 64 MiB of envelopes, or past them one of 25 MiB, and their frame. */
+/**
+ * More than any page of a Cache: 64 MiB of envelopes, or past them one of 25 MiB, and their frame.
+ */
 const answerBytesMax = 96 * 1_048_576;
 
 /** Checks the URL once, so that a typing error is reported as such. */
@@ -42,7 +44,9 @@ export function endpoint(url: string, timeoutMs: number = timeoutMsDefault): End
 /** Clocks that differ by less agree: nodes accept five minutes. */
 const clockToleranceMs = minuteMs;
 
-/** From the `Date` of an answer. One endpoint's clock counts for that endpoint alone: it may lie. */
+/**
+ * From the `Date` of an answer. One endpoint's clock counts for that endpoint alone: it may lie.
+ */
 function readClock({ clock }: Endpoint, response: Response): void {
   const aheadMs = Date.parse(response.headers.get("date") ?? "") - Date.now();
   if (Number.isNaN(aheadMs)) return;
@@ -93,7 +97,10 @@ export function jsonBody(value: unknown): Uint8Array<ArrayBuffer> {
   return encoder.encode(JSON.stringify(value));
 }
 
-/** Sends and reads, whatever the status. Throws `unreachable`, `timed_out`, or `unreadable` for more than `bytesMax`. */
+/**
+ * Sends and reads, whatever the status. Throws `unreachable`, `timed_out`, or `unreadable`
+ * for more than `bytesMax`.
+ */
 async function exchange(
   to: Endpoint,
   request: Exchange,
@@ -171,7 +178,9 @@ export async function askTime(to: Endpoint): Promise<void> {
   await attempt(() => exchange(to, { method: "GET", path: "/healthz" }));
 }
 
-/** The time by that node's clock of now: since it answered last, this machine's may have been set. */
+/**
+ * The time by that node's clock of now: since it answered last, this machine's may have been set.
+ */
 export async function timeAt(to: Endpoint): Promise<number> {
   await askTime(to);
   return Date.now() + to.clock.aheadMs;

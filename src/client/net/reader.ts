@@ -1,6 +1,6 @@
 /**
- * Who reads at a node, and the proof of each request: signed with a new nonce, by a key that the service in the document
- * authorizes.
+ * Who reads at a node, and the proof of each request: signed with a new nonce, by a key that the
+ * service in the document authorizes.
  * Source: interface "Signed Cache proof".
  */
 import { encodeBase64 } from "../../core/codec/bytes.ts";
@@ -23,7 +23,10 @@ export type Reader = {
   readonly signer: Signer;
 };
 
-/** The proof of one request under the names of its place: time and nonce are new each time. Only a live session has a device. */
+/**
+ * The proof of one request under the names of its place: time and nonce are new each time. Only a
+ * live session has a device.
+ */
 export async function proveRequest(
   { did, serviceId, at, signer }: Reader,
   { operation, subject }: { readonly operation: RetrievalOperation; readonly subject: string },

@@ -1,7 +1,8 @@
 /**
- * The keys of the second version that people publish for a week each. A bundle counts when a method of the person's document
- * has signed it and its time is now; the newest that this identity has seen counts, whatever a node shows or hides. Who has
- * published bundles is sealed to in no other way, until a later document is proven that announces none. Loaded with the first
+ * The keys of the second version that people publish for a week each. A bundle counts when a
+ * method of the person's document has signed it and its time is now; the newest that this
+ * identity has seen counts, whatever a node shows or hides. Who has published bundles is sealed
+ * to in no other way, until a later document is proven that announces none. Loaded with the first
  * recipient who announces them.
  * Source: docs/protocol.md "Sealing, second version", docs/trust.md "Key bundles".
  */
@@ -57,8 +58,8 @@ function parseKeptBundle(text: string | null): KeptBundle | null {
 }
 
 /**
- * The key to seal to, or `null` for the first version. Throws `key_bundle_missing`, with which a message waits, and
- * `downgrade_refused`.
+ * The key to seal to, or `null` for the first version. Throws `key_bundle_missing`, with which a
+ * message waits, and `downgrade_refused`.
  */
 export async function bundleKey(
   client: Client,
@@ -90,8 +91,9 @@ const isAnnouncedIn = ({ key_bundle_missing: why, key_bundle_sha256: sha256 }: R
   why !== "not_announced" && (why !== undefined || typeof sha256 === "string");
 
 /**
- * Whether a document without the announcement may be believed: it must come after the one that had it. So a Directory that
- * shows an older one to somebody who has forgotten its proof, or makes up what nothing proves, changes nothing.
+ * Whether a document without the announcement may be believed: it must come after the one that had
+ * it. So a Directory that shows an older one to somebody who has forgotten its proof, or makes up
+ * what nothing proves, changes nothing.
  */
 async function withoutBundle(client: Client, { to, state, kept }: AskedBundle): Promise<null> {
   const before = parseKeptBundle(kept);

@@ -1,4 +1,7 @@
-/** The Caches of an identity, to be read: apart from who may read, since what only puts something there needs no more. */
+/**
+ * The Caches of an identity, to be read: apart from who may read, since what only puts
+ * something there needs no more.
+ */
 import type { Identity } from "../keys/keys.ts";
 import { type CacheClient, cacheClient } from "../net/caches.ts";
 import type { Client } from "./client.ts";

@@ -1,6 +1,7 @@
 /**
- * The functions of the SDK for identities and messages, over the typed routes of `directory.ts`, `send.ts` and
- * `caches.ts` (docs/client.md). Secrets are used here and never sent. Every function throws `ClientError`.
+ * The functions of the SDK for identities and messages, over the typed routes of `directory.ts`,
+ * `send.ts` and `caches.ts` (docs/client.md). Secrets are used here and never sent. Every
+ * function throws `ClientError`.
  * Source: interface "What the service does", rules sections 4 and 6.
  */
 import { parsePublicKey } from "../../core/codec/bytes.ts";
@@ -30,7 +31,10 @@ import {
   trustOf,
 } from "./trust.ts";
 
-/** What shows others' keys to who examines it: a key proof, or a head of a log, which counts at its place in memory. */
+/**
+ * What shows others' keys to who examines it: a key proof, or a head of a log, which
+ * counts at its place in memory.
+ */
 export type Evidence =
   | { readonly is: "proof"; readonly did: Did; readonly proof: Uint8Array }
   | { readonly is: "head"; readonly at: string; readonly logKey: string; readonly note: string };
@@ -50,7 +54,10 @@ export type Client = {
   /** Cached facts about the nodes, so that they are not requested again for each message. */
   readonly known: {
     limits: { readonly value: NodeLimits | null; readonly untilMs: number } | null;
-    /** Genesis hash in hex of the one ledger for which anything is signed; `null` until one is known. */
+    /**
+     * Genesis hash in hex of the one ledger for which anything is signed;
+     * `null` until one is known.
+     */
     ledger: string | null;
     /** Time of the last message. */
     sentMs: number;
@@ -58,14 +65,23 @@ export type Client = {
     memory: TextStore;
     /** Where the identity receives, as its user has named it. */
     urls: NodeUrls | null;
-    /** Which witnesses must have seen the log, as c2sp.org/tlog-policy; `null` looks nothing up in the log. */
+    /**
+     * Which witnesses must have seen the log, as c2sp.org/tlog-policy; `null`
+     * looks nothing up in the log.
+     */
     policy: string | null;
-    /** What is wrong with the log, by the name of a person or a home: each reason is reported once while it lasts. */
+    /**
+     * What is wrong with the log, by the name of a person or a home: each reason is
+     * reported once while it lasts.
+     */
     readonly doubts: BoundedMap<
       string,
       { readonly code: string; readonly sinceMs: number; readonly isReported: boolean }
     >;
-    /** Takes what was proven of somebody, and heads of logs that were believed, for other own devices. */
+    /**
+     * Takes what was proven of somebody, and heads of logs that were
+     * believed, for other own devices.
+     */
     keep: (found: Evidence) => void;
     /** Called on log inconsistencies that don't fail the operation. */
     doubt: (error: ClientError) => void;
@@ -113,12 +129,14 @@ export function connect({
   };
 }
 
-// ------------------------------------------------------------------------------------------------ looking up
+// -------------------------------------------------------------------------------------- looking up
 
 /** `null` for a name that is the DID itself. */
 type FoundName = { readonly did: Did; readonly name: NameTrust | null };
 
-/** The DID behind a DID or an alias. Throws `identity_changed` for an alias that was another DID's. */
+/**
+ * The DID behind a DID or an alias. Throws `identity_changed` for an alias that was another DID's.
+ */
 export async function lookUp(client: Client, target: string): Promise<Did> {
   return (await findName(client, target)).did;
 }
@@ -163,7 +181,10 @@ async function isInLog(
   return false;
 }
 
-/** What shows the keys of a DID that was looked up, and is remembered then. Throws why they are less than demanded. */
+/**
+ * What shows the keys of a DID that was looked up, and is remembered then. Throws why
+ * they are less than demanded.
+ */
 export async function trustIn(
   client: Client,
   did: Did,
@@ -181,7 +202,10 @@ export async function trustIn(
   throw distrust("proof_missing", `${did} is a random DID: nothing can prove its keys`);
 }
 
-/** The Directory's present answer, neither remembered nor trusted: it only decides the order of sends. */
+/**
+ * The Directory's present answer, neither remembered nor trusted: it only
+ * decides the order of sends.
+ */
 export async function askDid(client: Client, target: string): Promise<Did> {
   if (typeof target !== "string")
     throw localError("invalid_argument", "a recipient is a DID or an alias");
@@ -249,7 +273,7 @@ export async function readLimits(at: Endpoint): Promise<NodeLimits | null> {
   return limits instanceof ClientError ? null : limits;
 }
 
-// -------------------------------------------------------------------------------------------------- signing
+// ----------------------------------------------------------------------------------------- signing
 
 /** The first of some keys of a document whose seed is on this device. */
 export async function signerIn(
@@ -269,7 +293,9 @@ export async function signerIn(
 /** Who signs, and the home that their document names. */
 export type Author = Signer & { readonly did: Did; readonly home?: string };
 
-/** A method in `authentication` whose secret is on this device: it signs envelopes of the identity. */
+/**
+ * A method in `authentication` whose secret is on this device: it signs envelopes of the identity.
+ */
 export async function senderOf(client: Client, identity: Identity): Promise<Author> {
   const document = await activeDocument(client, identity.did);
   const signer = await signerIn(identity, document, document.authentication);
@@ -279,7 +305,10 @@ export async function senderOf(client: Client, identity: Identity): Promise<Auth
   throw localError("unknown_key", `no key on this device may sign as ${identity.did}`);
 }
 
-/** The root key in force: the proven one, or what the Directory says of a random DID. Throws `no_root_key`. */
+/**
+ * The root key in force: the proven one, or what the Directory says of a random
+ * DID. Throws `no_root_key`.
+ */
 export async function rootKeyOf(client: Client, did: Did): Promise<Uint8Array> {
   if (isSelfCertifying(did))
     return (await client.trust.prove(did, null)).rootKeys.at(-1) as Uint8Array;

@@ -1,7 +1,8 @@
 /**
- * Fingerprints: a text by which two people compare their keys, because both see the same. 20 characters for each. It is
- * shown of whatever the Directory proves now, also while that contradicts what was seen before, next to what it was then;
- * and that two people have compared it is remembered until a key of either changes.
+ * Fingerprints: a text by which two people compare their keys, because both see the same. 20
+ * characters for each. It is shown of whatever the Directory proves now, also while that
+ * contradicts what was seen before, next to what it was then; and that two people have compared it
+ * is remembered until a key of either changes.
  * Source: docs/trust.md "Fingerprints".
  */
 import { encodeBase32 } from "../../core/codec/bytes.ts";
@@ -22,11 +23,17 @@ export type Fingerprint = {
   readonly did: Did;
   /** What both people see now: groups of five characters, the person with the lesser DID first. */
   readonly is: string;
-  /** What it was when it was compared, or when the person was believed last; `null` while that is what it is. */
+  /**
+   * What it was when it was compared, or when the person was believed last; `null`
+   * while that is what it is.
+   */
   readonly was: string | null;
   /** This user has compared it with the person (`setCompared`), and no key has changed since. */
   readonly isCompared: boolean;
-  /** Why nothing is sent to the person: what the Directory shows now contradicts what was seen before. */
+  /**
+   * Why nothing is sent to the person: what the Directory shows now
+   * contradicts what was seen before.
+   */
   readonly distrusted: "identity_changed" | "record_went_back" | null;
 };
 
@@ -52,9 +59,10 @@ export async function ownFingerprint(client: Client, own: Did): Promise<string> 
 }
 
 /**
- * Between an identity and a person. Throws `proof_missing` for random DIDs, whose keys nothing proves, and `change_pending`
- * while a root key was replaced and no document by the new one follows: with what stands there a thief of the old one could
- * have begun; where that also contradicts what was seen before, the code of the contradiction at once.
+ * Between an identity and a person. Throws `proof_missing` for random DIDs, whose keys nothing
+ * proves, and `change_pending` while a root key was replaced and no document by the new one
+ * follows: with what stands there a thief of the old one could have begun; where that also
+ * contradicts what was seen before, the code of the contradiction at once.
  */
 export async function fingerprintBetween(
   client: Client,
@@ -71,7 +79,9 @@ type Comparing = {
   readonly trust: TrustDemand | null;
 };
 
-/** The same, of a DID or an alias; of a person who is believed with the demands that messages have. */
+/**
+ * The same, of a DID or an alias; of a person who is believed with the demands that messages have.
+ */
 export async function fingerprintOfTarget(
   { client, did: own, trust }: Comparing,
   to: string,
@@ -98,8 +108,8 @@ async function shownOf(client: Client, mine: Viewed, theirs: Viewed): Promise<Fi
 }
 
 /**
- * The user has compared a fingerprint with the person, and both saw `text`: the person is believed again, if they weren't.
- * Throws `identity_changed` when it is another one by now.
+ * The user has compared a fingerprint with the person, and both saw `text`: the person is believed
+ * again, if they weren't. Throws `identity_changed` when it is another one by now.
  */
 export async function setCompared(client: Client, own: Did, to: string, text: string) {
   const { did: other } = await findName(client, to);

@@ -1,5 +1,6 @@
 /**
- * Which hosts an identity has named for its services, as its device remembers them: a service at another one is a stranger's.
+ * Which hosts an identity has named for its services, as its device remembers them: a service at
+ * another one is a stranger's.
  * Source: docs/trust.md "Own devices".
  */
 import type { Did } from "../../core/codec/did.ts";

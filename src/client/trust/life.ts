@@ -1,6 +1,6 @@
 /**
- * How long a message lives: as its author signed it, whatever a Cache or a Relay says. What was received is remembered for
- * longer than that, so nothing that is delivered again is new.
+ * How long a message lives: as its author signed it, whatever a Cache or a Relay says. What was
+ * received is remembered for longer than that, so nothing that is delivered again is new.
  * Source: docs/client.md "Receiving".
  */
 import { dayMs } from "../../core/codec/time.ts";

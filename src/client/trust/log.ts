@@ -1,6 +1,7 @@
 /**
- * What the log of a Directory says about a DID or an alias, as the witnesses of a policy have seen it: the key must be in
- * the map that a fresh head covers, and each head must continue the one before. Loaded only where a policy is.
+ * What the log of a Directory says about a DID or an alias, as the witnesses of a policy have seen
+ * it: the key must be in the map that a fresh head covers, and each head must continue the one
+ * before. Loaded only where a policy is.
  * Source: docs/trust.md "Log", c2sp.org/tlog-policy.
  */
 import { decodeHex, encodeHex, equalBytes } from "../../core/codec/bytes.ts";
@@ -44,7 +45,7 @@ import { distrust, recall } from "./trust.ts";
 const logHeadsShape = object({ heads: array(text) });
 const headShape = object({ logKey: text, note: text });
 
-// -------------------------------------------------------------------------------------------------------------- policy
+// ------------------------------------------------------------------------------------------ policy
 
 type LogPolicy = {
   /** Empty: the log that the ledger names. */
@@ -87,7 +88,7 @@ export function parseLogPolicy(text: string): LogPolicy {
   return { logs, witnesses, isQuorum: rule };
 }
 
-// ------------------------------------------------------------------------------------------------------------- reading
+// ----------------------------------------------------------------------------------------- reading
 
 /** A DID as its proof shows it, or an alias and the DID that the Directory names for it. */
 type LogSubject = { readonly did: Did; readonly alias: string | null };
@@ -100,8 +101,8 @@ const patienceMs = minuteMs;
 const entryBytesMax = 64 * 1024;
 
 /**
- * Whether the log agrees. Where `isDemanded`, or when the log has forked, throws why it does not; otherwise what is wrong
- * with the log goes to `known.doubt`.
+ * Whether the log agrees. Where `isDemanded`, or when the log has forked, throws why it does not;
+ * otherwise what is wrong with the log goes to `known.doubt`.
  */
 export async function isLogged(
   client: Client,
@@ -130,11 +131,17 @@ export async function isLogged(
 
 const nameOf = ({ did, alias }: LogSubject): string => alias ?? did;
 
-/** A block is in the log a moment later, and a node that has just started has no head until a witness answers. */
+/**
+ * A block is in the log a moment later, and a node that has just started has no head
+ * until a witness answers.
+ */
 const isPassing = ({ code }: ClientError): boolean =>
   code === "not_logged" || code === "log_missing";
 
-/** The other home and ledger of a proven DID, whose log counts for it; `null` for those of the own Directory. */
+/**
+ * The other home and ledger of a proven DID, whose log counts for it; `null` for
+ * those of the own Directory.
+ */
 function logSourceOf({ trust, known }: Client, did: Did): LogSource | null {
   const state = trust.provenOf(did)?.state;
   const [home] = homesOf(state?.document ?? null);
@@ -220,7 +227,9 @@ type LogAnswer = {
   readonly head: BelievedHead;
 };
 
-/** What the Directory shows of its log, with what leads from a tree of `from` entries to its head. */
+/**
+ * What the Directory shows of its log, with what leads from a tree of `from` entries to its head.
+ */
 async function askEntry(
   client: Client,
   key: Uint8Array,
@@ -245,14 +254,15 @@ async function askEntry(
   return { entry, note, head: { note: entry.note, checkpoint, logKey } };
 }
 
-// ------------------------------------------------------------------------------------------- heads of other devices
+// -------------------------------------------------------------------------- heads of other devices
 
 /** Where a head that another own device has believed waits until it is compared. */
 const heardAt = (at: string): string => `heard/${at}`;
 
 /**
- * A head that another own device has believed counts as one that a Directory has shown: the first is remembered, a further
- * one is compared with what the Directory shows next. Without a policy here it says nothing.
+ * A head that another own device has believed counts as one that a Directory has shown: the
+ * first is remembered, a further one is compared with what the Directory shows next. Without a
+ * policy here it says nothing.
  */
 export function hearHead(
   client: Client,
@@ -279,7 +289,10 @@ export function hearHead(
 
 type HeardPlace = { readonly at: string; readonly key: Uint8Array; readonly elsewhere: string };
 
-/** Throws `log_forked` when a head that another own device has believed is not of the log that is shown here. */
+/**
+ * Throws `log_forked` when a head that another own device has believed is not of
+ * the log that is shown here.
+ */
 async function checkHeard(
   client: Client,
   { at, key, elsewhere }: HeardPlace,
@@ -313,7 +326,10 @@ async function keepRestart(
   );
 }
 
-/** What was seen of logs that have begun anew, and of the own Directory's: the next heads are believed. */
+/**
+ * What was seen of logs that have begun anew, and of the own Directory's: the
+ * next heads are believed.
+ */
 export async function forgetLogs({ known: { memory } }: Client): Promise<void> {
   const restarted = (await recall(memory, restartsKey, logHeadsShape))?.heads ?? [];
   for (const key of [headKey, ...restarted]) {
@@ -323,7 +339,7 @@ export async function forgetLogs({ known: { memory } }: Client): Promise<void> {
   await memory.save(restartsKey, null);
 }
 
-// ------------------------------------------------------------------------------------------------------------- checks
+// ------------------------------------------------------------------------------------------ checks
 
 /** A head that was believed. */
 type BelievedHead = {
@@ -380,7 +396,10 @@ async function checkSignatures(
     throw distrust("log_stale", "witnesses signed the head of the log more than ten minutes ago");
 }
 
-/** When the log's witnesses have signed a head, at whatever time. Throws when the log or a quorum has not. */
+/**
+ * When the log's witnesses have signed a head, at whatever time. Throws when the
+ * log or a quorum has not.
+ */
 async function cosignedAt(
   policy: LogPolicy,
   note: SignedNote,
@@ -400,7 +419,10 @@ async function cosignedAt(
   );
 }
 
-/** When a key says that it signed; `null` when it did not. Throws for a signature in its name that doesn't hold. */
+/**
+ * When a key says that it signed; `null` when it did not. Throws for a signature in
+ * its name that doesn't hold.
+ */
 async function timeSigned(note: SignedNote, key: NoteKey): Promise<number | null> {
   const signed = signedBy(note, key);
   if (signed === null) return null;
@@ -431,7 +453,7 @@ function continuesLost(before: Checkpoint, now: Checkpoint, { restart }: LogEntr
   return isSame && verifyInclusion(hashLeaf(restart.oldHead), 0, now, restart.inclusion);
 }
 
-// -------------------------------------------------------------------------------------------------------------- memory
+// ------------------------------------------------------------------------------------------ memory
 
 const headKey = "log/head";
 const forkKey = "log/fork";

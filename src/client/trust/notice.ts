@@ -9,8 +9,9 @@ import { believeOperator, operatorIn } from "./operator.ts";
 export type OperatorNotice = { readonly text: string; readonly issuedAt: string };
 
 /**
- * `null` without a notice that the operator has signed: the remembered one, and the first that a notice shows is remembered.
- * One that was signed before the last one that was seen here counts no more.
+ * `null` without a notice that the operator has signed: the remembered one, and the first
+ * that a notice shows is remembered. One that was signed before the last one that was
+ * seen here counts no more.
  */
 export async function noticeIn(client: Client, said: About): Promise<OperatorNotice | null> {
   const { notice: form } = said;

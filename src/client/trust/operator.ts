@@ -1,6 +1,7 @@
 /**
- * Whom reports go to: the identity that the node of the own Directory names, remembered like that of an alias. The node can
- * name anyone, also the author of what is reported: a name that differs from the remembered one is shown to the user first.
+ * Whom reports go to: the identity that the node of the own Directory names, remembered like that
+ * of an alias. The node can name anyone, also the author of what is reported: a name that differs
+ * from the remembered one is shown to the user first.
  * Source: docs/trust.md "The operator".
  */
 import { type Did, isDid } from "../../core/codec/did.ts";
@@ -29,8 +30,8 @@ export async function operatorIn(client: Client, said: About): Promise<Operator 
 }
 
 /**
- * Remembers the operator that the node names, if it is the remembered one, or the one whom the user has `agreed` to. Throws
- * `identity_changed`, and what a proof of the identity throws.
+ * Remembers the operator that the node names, if it is the remembered one, or the one whom the user
+ * has `agreed` to. Throws `identity_changed`, and what a proof of the identity throws.
  */
 export async function believeOperator(
   client: Client,

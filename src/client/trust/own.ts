@@ -1,8 +1,9 @@
 /**
- * What an identity signs about itself, and what it makes of changes that others show it. It signs whole documents only on
- * top of the state that it has proven itself, with the nonce of its own proof: a Directory that puts another document
- * before it gets no signature for it. A nonce is signed for once while the signature is valid. Every key in its record must
- * be one that this device holds, or that an own device has added.
+ * What an identity signs about itself, and what it makes of changes that others show it. It signs
+ * whole documents only on top of the state that it has proven itself, with the nonce of its own
+ * proof: a Directory that puts another document before it gets no signature for it. A nonce is
+ * signed for once while the signature is valid. Every key in its record must be one that this
+ * device holds, or that an own device has added.
  * Source: docs/trust.md "What the SDK signs" and "The own record".
  */
 import { blake2b256 } from "#blake2";
@@ -61,8 +62,8 @@ export function takesComponents({ steps, baseRoot, rootKeys }: KeyState): boolea
 }
 
 /**
- * The ledger refuses what an earlier root key signs, and the claim of its nonce would hold up the next call. Throws
- * `root_replaced`.
+ * The ledger refuses what an earlier root key signs, and the claim of its nonce would hold up the
+ * next call. Throws `root_replaced`.
  */
 export async function demandPresentRoot(state: KeyState, rootSeed: Uint8Array): Promise<void> {
   const { did, rootKeys } = state;
@@ -122,8 +123,9 @@ type Claim = {
 const claims = inOrder<TextStore>();
 
 /**
- * Before a call is signed with a nonce. Two that differ would let a Directory show one to some and the other to others, so
- * the second has to wait until the first has expired: throws `change_pending`.
+ * Before a call is signed with a nonce. Two that differ would let a Directory show one to
+ * some and the other to others, so the second has to wait until the first has expired:
+ * throws `change_pending`.
  */
 export function claimNonce(memory: TextStore, did: Did, claim: Claim): Promise<void> {
   return claims(memory, () => addClaim(memory, did, claim));
@@ -172,8 +174,8 @@ export async function watchOwn(
 const ownAliasesMax = 1_000;
 
 /**
- * Whether an alias of this identity is another DID's now. Its aliases are remembered: what a Directory hides later is still
- * watched. One that no one has was removed.
+ * Whether an alias of this identity is another DID's now. Its aliases are remembered: what a
+ * Directory hides later is still watched. One that no one has was removed.
  */
 async function hasLostAlias(client: Client, did: Did, given: string | null): Promise<boolean> {
   const { aliases } = await client.directory.resolve(did);
@@ -207,8 +209,8 @@ async function saveOwnAliases(
 }
 
 /**
- * What a DID or an alias was: what is proven next is believed, and an alias is no longer watched as an own one. `log` and
- * `operator` are the logs, and whom the node named as its operator.
+ * What a DID or an alias was: what is proven next is believed, and an alias is no longer watched as
+ * an own one. `log` and `operator` are the logs, and whom the node named as its operator.
  */
 export async function forget(client: Client, own: Did, target: string): Promise<void> {
   if (target === "log") return (await import("./log.ts")).forgetLogs(client);
@@ -256,13 +258,19 @@ export async function saveAddedKeys(
   await known.memory.save(`methods/${did}`, renderKept({ keys }));
 }
 
-/** Before a change that this device makes: the method's key is not a stranger's, wherever its secret is. */
+/**
+ * Before a change that this device makes: the method's key is not a
+ * stranger's, wherever its secret is.
+ */
 export async function rememberAddedKey(client: Client, did: Did, publicKey: string): Promise<void> {
   const others = (await loadAddedKeys(client, did)).filter((one) => one !== publicKey);
   await saveAddedKeys(client, did, [...others, publicKey]);
 }
 
-/** A key of the own record that this device doesn't hold, and that no own device has added: others have added `shared`. */
+/**
+ * A key of the own record that this device doesn't hold, and that no own device has added:
+ * others have added `shared`.
+ */
 export async function strangerIn(
   client: Client,
   identity: Identity,
@@ -302,7 +310,10 @@ type Reconciled = {
   readonly published: HeldAgreement | null;
 };
 
-/** Updates the secrets of this device from the document: which one is published, and when the others end. */
+/**
+ * Updates the secrets of this device from the document: which one is published,
+ * and when the others end.
+ */
 export async function reconcileAgreements(
   identity: Identity,
   document: DidDocument,

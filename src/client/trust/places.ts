@@ -1,6 +1,6 @@
 /**
- * People of other Directories: whether they are at the home that a name gives, and whether they have moved. Loaded only where
- * one of them is written to.
+ * People of other Directories: whether they are at the home that a name gives, and whether they
+ * have moved. Loaded only where one of them is written to.
  * Source: docs/trust.md "Between providers".
  */
 import { type Did, isDid } from "../../core/codec/did.ts";
@@ -11,7 +11,10 @@ import { attempt, ClientError } from "../base/failure.ts";
 import type { Client } from "./client.ts";
 import { distrust } from "./trust.ts";
 
-/** A host that a name gives must be the one that the proof names: a Directory can't pass off a person of another. */
+/**
+ * A host that a name gives must be the one that the proof names: a Directory can't pass
+ * off a person of another.
+ */
 export async function checkHome(client: Client, did: Did, home: string): Promise<void> {
   if (!isSelfCertifying(did))
     throw distrust("proof_missing", `${did} at ${home} is a random DID: nothing can prove it`);
@@ -21,8 +24,8 @@ export async function checkHome(client: Client, did: Did, home: string): Promise
 }
 
 /**
- * Throws `identity_moved` when the person has left this DID for another one, on another ledger, and that one agrees. The new
- * DID is `expected`.
+ * Throws `identity_moved` when the person has left this DID for another one, on another ledger, and
+ * that one agrees. The new DID is `expected`.
  */
 export async function checkMoved(client: Client, did: Did): Promise<void> {
   const proven = client.trust.provenOf(did);
@@ -47,7 +50,10 @@ export async function checkMoved(client: Client, did: Did): Promise<void> {
 /** Services by which an identity that has left its ledger and its new DID name each other. */
 const movedTypes = { to: movedType, from: "SvcMovedFromService" } as const;
 
-/** The DIDs that a document says it has moved to, or from, with their homes: `https://directory.example/resolve/<DID>`. */
+/**
+ * The DIDs that a document says it has moved to, or from, with their homes:
+ * `https://directory.example/resolve/<DID>`.
+ */
 function movedOf(
   document: DidDocument,
   way: keyof typeof movedTypes,

@@ -1,7 +1,7 @@
 /**
- * What a fingerprint shows of one person: 100 bits of everything that somebody with a stolen key would have to change. A
- * root key that was replaced shows in the number of the base's key, a method that was removed in the keys that may sign, or
- * have signed since the base.
+ * What a fingerprint shows of one person: 100 bits of everything that somebody with a stolen key
+ * would have to change. A root key that was replaced shows in the number of the base's key, a
+ * method that was removed in the keys that may sign, or have signed since the base.
  * Source: docs/trust.md "Fingerprints", D560.
  */
 import { sha256 } from "#sha256";
@@ -19,7 +19,10 @@ export function printOf(state: KeyState): Uint8Array {
   return sha256(utf8(`svc:fingerprint:v2|${parts.join("|")}`)).slice(0, printBytes);
 }
 
-/** In hex, sorted, each once: the keys of `authentication`, and other keys that signed a call since the base. */
+/**
+ * In hex, sorted, each once: the keys of `authentication`, and other keys that
+ * signed a call since the base.
+ */
 function signersOf({ document, rootKeys, baseRoot, steps, signatures }: KeyState): string[] {
   const listed = document.verificationMethod
     .filter(({ id }) => document.authentication.includes(id))

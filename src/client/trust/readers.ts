@@ -1,5 +1,6 @@
 /**
- * Where an identity receives: the Caches and Relays that its document names and that authorize a key of this device.
+ * Where an identity receives: the Caches and Relays that its document names and that
+ * authorize a key of this device.
  * Source: interface "Signed Cache proof".
  */
 import { withoutTrailingSlashes } from "../../core/message/proof.ts";

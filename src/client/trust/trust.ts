@@ -1,8 +1,9 @@
 /**
- * Whom a client believes. Of a self-certifying DID it believes only what its key proof shows and what follows from the
- * state that it remembers; of other DIDs what the Directory says, which it calls `unproven`. Each proof is verified once;
- * later look-ups name its hash. It remembers for each correspondent how far its record had come, for each alias whose it
- * was: a Directory can show an old record or another branch of it only to somebody who remembers nothing.
+ * Whom a client believes. Of a self-certifying DID it believes only what its key proof shows and
+ * what follows from the state that it remembers; of other DIDs what the Directory says, which it
+ * calls `unproven`. Each proof is verified once; later look-ups name its hash. It remembers for
+ * each correspondent how far its record had come, for each alias whose it was: a Directory can show
+ * an old record or another branch of it only to somebody who remembers nothing.
  * Source: docs/trust.md "What the SDK verifies" and "Memory".
  */
 import { sha256 } from "#sha256";
@@ -49,24 +50,31 @@ const rememberedShape = object({
 const rememberedAliasShape = object({ alias: text, did: keptDid });
 
 /**
- * `proven`: signed calls lead from the DID to its keys. `logged`: a fresh head of the log, which witnesses have seen, covers
- * them too. `unproven`: a random DID, whose keys the Directory stated.
+ * `proven`: signed calls lead from the DID to its keys. `logged`: a fresh head of the log, which
+ * witnesses have seen, covers them too. `unproven`: a random DID, whose keys the Directory stated.
  */
 export type TrustLevel = "unproven" | "proven" | "logged";
 /** The least that a caller accepts. */
 export type TrustDemand = Exclude<TrustLevel, "unproven">;
-/** Whose an alias is: by the Directory's answer alone (`told`), as it was before, or as the log has it. */
+/**
+ * Whose an alias is: by the Directory's answer alone (`told`), as it was
+ * before, or as the log has it.
+ */
 export type NameTrust = "told" | "remembered" | "logged";
 
 /** A DID of the form is never sealed to or verified without its proof. */
 export const trustOf = (did: string): TrustLevel => (isSelfCertifying(did) ? "proven" : "unproven");
 
-/** Asks the Directory for a proof unless it is the known one: then there are no bytes. `null`: there is no proof. */
+/**
+ * Asks the Directory for a proof unless it is the known one: then there are no bytes.
+ * `null`: there is no proof.
+ */
 type ReadProof = (did: Did, known: string, home: string | null) => Promise<Uint8Array | null>;
 
 /**
- * Where the bytes of a proof come from. `directory`: an answer, which a later one may have overtaken on its way. `again`: the
- * answer to a second question because of that. `device`: another own device, which says nothing of now.
+ * Where the bytes of a proof come from. `directory`: an answer, which a later one may have
+ * overtaken on its way. `again`: the answer to a second question because of that. `device`: another
+ * own device, which says nothing of now.
  */
 type ProofSource = "directory" | "again" | "device";
 
@@ -75,7 +83,9 @@ type Proven = {
   readonly state: KeyState;
   readonly bytes: Uint8Array;
   isRemembered: boolean;
-  /** When the Directory last showed it, or said that it is still the same, by the monotonic clock. */
+  /**
+   * When the Directory last showed it, or said that it is still the same, by the monotonic clock.
+   */
   shownMs: number;
 };
 
@@ -116,8 +126,9 @@ export class Trust {
   }
 
   /**
-   * The proven state of a self-certifying DID, from the bytes of a proof; empty bytes stand for the known one, and `null`
-   * asks the Directory. Throws `proof_missing`, `proof_invalid`, `identity_changed` or `record_went_back`. It is remembered.
+   * The proven state of a self-certifying DID, from the bytes of a proof; empty bytes stand for the
+   * known one, and `null` asks the Directory. Throws `proof_missing`, `proof_invalid`,
+   * `identity_changed` or `record_went_back`. It is remembered.
    */
   prove(did: Did, bytes: Uint8Array | null): Promise<KeyState> {
     return this.#inTurn(did, async () => {
@@ -127,7 +138,10 @@ export class Trust {
     });
   }
 
-  /** The same of bytes that another own device has proven: these alone, whatever the Directory says now. */
+  /**
+   * The same of bytes that another own device has proven: these alone,
+   * whatever the Directory says now.
+   */
   hear(did: Did, bytes: Uint8Array): Promise<KeyState> {
     return this.#inTurn(did, async () => {
       const state = await this.#examine(did, bytes, "device");
@@ -136,7 +150,10 @@ export class Trust {
     });
   }
 
-  /** The same as `prove`, for a caller with further demands on the state, after which it calls `remember` or `drop`. */
+  /**
+   * The same as `prove`, for a caller with further demands on the state, after which it
+   * calls `remember` or `drop`.
+   */
   examine(did: Did, bytes: Uint8Array | null): Promise<KeyState> {
     return this.#inTurn(did, () => this.#examine(did, bytes));
   }
@@ -180,8 +197,9 @@ export class Trust {
   }
 
   /**
-   * What the Directory proves now, whether or not it follows from what is remembered (`before`); `refusal` says why it
-   * doesn't. Nothing is remembered. Throws `proof_missing` or `proof_invalid`.
+   * What the Directory proves now, whether or not it follows from what is remembered
+   * (`before`); `refusal` says why it doesn't. Nothing is remembered. Throws
+   * `proof_missing` or `proof_invalid`.
    */
   async view(did: Did): Promise<View> {
     const bytes = await this.#readProof(did, "", await this.homeOf(did));
@@ -191,7 +209,10 @@ export class Trust {
     return { state, bytes, before, refusal: checkFollows(before, state) };
   }
 
-  /** Another own device has proven a state that contradicts the remembered one: neither is believed until one is forgotten. */
+  /**
+   * Another own device has proven a state that contradicts the remembered one: neither is
+   * believed until one is forgotten.
+   */
   contradict(did: Did): Promise<void> {
     return this.#inTurn(did, async () => {
       const memory = this.#memoryOf();
@@ -217,7 +238,10 @@ export class Trust {
     return this.#proven.get(did) ?? null;
   }
 
-  /** Where to ask for a DID: its proven home, the one that was named, or the one remembered. `null`: the own Directory. */
+  /**
+   * Where to ask for a DID: its proven home, the one that was named, or the one remembered.
+   * `null`: the own Directory.
+   */
   async homeOf(did: Did): Promise<string | null> {
     if (!isSelfCertifying(did)) return null;
     const held = this.#proven.get(did);
@@ -257,7 +281,10 @@ export class Trust {
   }
 }
 
-/** The state behind a proof whose signatures all hold. Cost: one signature for each call, at the same time. */
+/**
+ * The state behind a proof whose signatures all hold. Cost: one signature for
+ * each call, at the same time.
+ */
 async function verifyKeyProof(bytes: Uint8Array, did: Did): Promise<KeyState> {
   const proof = decodeKeyProof(bytes);
   const state = proof === null ? null : replayKeyProof(proof);

@@ -67,7 +67,7 @@ export function joinBytes(parts: readonly Uint8Array[]): Uint8Array {
   return out;
 }
 
-// -------------------------------------------------------------------------------------------------------- forms of texts
+// ---------------------------------------------------------------------------------- forms of texts
 
 /** `0x` and lower-case hex. */
 export function encodeHex0x(bytes: Uint8Array): string {
@@ -101,7 +101,7 @@ export function decodePayloadText(text: string): Uint8Array | null {
   return decodeBase64(padded) ?? decodeBase64Url(padded);
 }
 
-// -------------------------------------------------------------------------------------------------------- public keys
+// ------------------------------------------------------------------------------------- public keys
 
 export const publicKeyBytes = 32;
 

@@ -58,7 +58,7 @@ function isPoint(publicKey: Uint8Array): boolean {
   }
 }
 
-// ------------------------------------------------------------------------------------------------------------- hashes
+// ------------------------------------------------------------------------------------------ hashes
 
 /** For document blobs, storage keys and extrinsics. */
 export { blake2b256 } from "#blake2";

@@ -95,7 +95,7 @@ export function createSigner(seed: Uint8Array): ((message: Uint8Array) => Uint8A
   return (message) => new Uint8Array(sign(null, message, key));
 }
 
-// ------------------------------------------------------------------------------------------------------------- hashes
+// ------------------------------------------------------------------------------------------ hashes
 
 /** A hash of bytes that come in parts. Nothing may follow `digest`. */
 type PartialHash = {

@@ -27,7 +27,9 @@ export function decodeBase64(text: string): Uint8Array | null {
 
 const scratch = new Uint8Array(48 * 1024);
 
-/** How many bytes `decodeBase64` would give; `null` where it would. A short text is copied nowhere. */
+/**
+ * How many bytes `decodeBase64` would give; `null` where it would. A short text is copied nowhere.
+ */
 export function lengthOfBase64(text: string): number | null {
   if (text.length % 4 !== 0) return null;
   if ((text.length / 4) * 3 > scratch.length) return decodeBase64(text)?.length ?? null;

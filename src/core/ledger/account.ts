@@ -27,7 +27,7 @@ import {
 } from "../codec/scale.ts";
 import { type LedgerRefusal, refuse } from "./refusals.ts";
 
-// ------------------------------------------------------------------------------------------------------------- bounds
+// ------------------------------------------------------------------------------------------ bounds
 
 /**
  * Bounds of the structures in the embedded ledger and the reference runtime. Decoding keeps
@@ -80,7 +80,7 @@ export function longerThan(text: string, bytesMax: number): boolean {
   return text.length * 3 > bytesMax && utf8(text).length > bytesMax;
 }
 
-// -------------------------------------------------------------------------------------------------------- documents
+// --------------------------------------------------------------------------------------- documents
 
 export const did = text(scaleBounds.didBytes);
 export const id = text(scaleBounds.idBytes);
@@ -193,7 +193,7 @@ export function sealingKeyOf(
   return null;
 }
 
-// ------------------------------------------------------------------------------------------------ record and counters
+// ----------------------------------------------------------------------------- record and counters
 
 /** Which policies a recipient names. */
 const linksCodec = structure({
@@ -299,7 +299,7 @@ export const emptyAccount: Account = {
   componentCallsLeft: 0,
 };
 
-// ---------------------------------------------------------------------------------------------------------- policies
+// ---------------------------------------------------------------------------------------- policies
 
 /** What becomes of an entry that expires; the order is that of the ledger's enumeration. */
 export const expirationBehaviors = [

@@ -140,7 +140,7 @@ export function applyChange(changed: ChangedAccount, change: RecordChange): Appl
   };
 }
 
-// ------------------------------------------------------------------------------------------------ rules of actions
+// -------------------------------------------------------------------------------- rules of actions
 
 type RuleResult = RecordChange | LedgerRefusal;
 type Rule<A extends ActionName> = (
@@ -170,7 +170,7 @@ export function decideChange(input: LedgerInput, intent: Intent, record: DidReco
   return rule(input, intent, record);
 }
 
-// --------------------------------------------------------------------------------------------- components
+// -------------------------------------------------------------------------------------- components
 
 type DocumentIntent = Extract<Intent, { readonly action: DocumentAction }>;
 
@@ -241,7 +241,7 @@ function changeDocument(
   return { record: { document: changed } };
 }
 
-// ------------------------------------------------------------------------------------------------ root key
+// ---------------------------------------------------------------------------------------- root key
 
 /**
  * Rotation leaves the document alone: an old key that it still lists stays a signer until
@@ -252,7 +252,7 @@ function rotateRoot(newRootPubkey: Uint8Array): RuleResult {
   return { record: { rootPubkey: newRootPubkey } };
 }
 
-// ------------------------------------------------------------------------------------------------ aliases
+// ----------------------------------------------------------------------------------------- aliases
 
 function addAlias(
   input: LedgerInput,
@@ -317,7 +317,7 @@ export function checkFree(input: LedgerInput, alias: string, did: Did): LedgerRe
     : null;
 }
 
-// ------------------------------------------------------------------------------------- links, end of a DID
+// ----------------------------------------------------------------------------- links, end of a DID
 
 /**
  * Frees the DID, its aliases and its policies. Its counters are not part of the record and

@@ -9,7 +9,7 @@
 import type { Did } from "../codec/did.ts";
 import type { CounterName, KeyAgreement, Service, VerificationMethod } from "./account.ts";
 
-// ------------------------------------------------------------------------------------------------- items
+// ------------------------------------------------------------------------------------------- items
 
 /** What an action is about. The items of a row name members of this. */
 export type Items = {
@@ -26,7 +26,7 @@ export type Items = {
 };
 export type ActionItem = keyof Items;
 
-// ------------------------------------------------------------------------------------------------- table
+// ------------------------------------------------------------------------------------------- table
 
 type ActionRow = {
   /** The counter whose value the authorization uses up; it also decides the payload's structure. */
@@ -208,7 +208,7 @@ export const counters = {
   control: counterOf("control", "Control"),
 } as const satisfies Readonly<Record<CounterName, object>>;
 
-// ------------------------------------------------------------------------------------------------ intents
+// ----------------------------------------------------------------------------------------- intents
 
 /** What a key is asked to authorize, without when and by whom. */
 export type IntentOf<A extends ActionName> = { readonly action: A; readonly did: Did } & Pick<

@@ -51,7 +51,7 @@ import { parseProofTimestamp } from "./document-codec.ts";
 import { isRefusal, type LedgerRefusal, refuse } from "./refusals.ts";
 import { decodePayload } from "./structures.ts";
 
-// -------------------------------------------------------------------------------------------------------------- calls
+// ------------------------------------------------------------------------------------------- calls
 
 /**
  * Call arguments are unbounded in the runtime; a whole call has a bound, which nothing that
@@ -241,7 +241,7 @@ export function ledgerAlias(text: string, bytesMax: number): string | LedgerRefu
   return refuse(longerThan(trimAscii(text), bytesMax) ? "AliasTooLong" : "InvalidAlias");
 }
 
-// -------------------------------------------------------------------------------------------------- SCALE
+// ------------------------------------------------------------------------------------------- SCALE
 
 /** Pallets by their name on a chain, and the index that the first byte of a call has here. */
 const pallets = { DidRegistry: 8, DeliveryPolicy: 9 } as const;
@@ -294,7 +294,7 @@ export function decodeLedgerCall(bytes: Uint8Array, indices = ownIndices): Ledge
   return null;
 }
 
-// --------------------------------------------------------------------------------- what a call names and claims
+// -------------------------------------------------------------------- what a call names and claims
 
 function aliasTexts(call: LedgerCall): readonly string[] {
   if (call.name === "update_alias") return [call.oldAlias, call.newAlias];

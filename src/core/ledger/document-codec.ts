@@ -72,7 +72,7 @@ const setDocumentTailCodec = structure({
   expiryMs: u64,
 });
 
-// ------------------------------------------------------------------------------------------------------------- proofs
+// ------------------------------------------------------------------------------------------ proofs
 
 /** A proof of version 2 or 3 expires at most this long after it is used. */
 export const proofLifeMsMax = hourMs;
@@ -196,7 +196,7 @@ export function boundDocumentMessage(
   );
 }
 
-// ----------------------------------------------------------------------------------- payloads of key proofs
+// -------------------------------------------------------------------------- payloads of key proofs
 
 // Component calls and rotations, and what every authorization signs. Apart from the other
 // structures, because every page that verifies a key proof loads this.

@@ -36,7 +36,7 @@ export function emptyDocument(did: Did): DidDocument {
   return { id: did, verificationMethod: [], authentication: [], keyAgreement: [], service: [] };
 }
 
-// ------------------------------------------------------------------------------------------------ JSON in
+// ----------------------------------------------------------------------------------------- JSON in
 
 /** The JSON forms as sent; the schemas that check them are in `core/schema/identity.ts`. */
 type ServiceForm = {
@@ -143,7 +143,7 @@ function normalizeEach<F, T>(
   return values;
 }
 
-// -------------------------------------------------------------------------------------------------- rules
+// ------------------------------------------------------------------------------------------- rules
 
 /** What the ledger demands of a whole document, in its order; `null` when nothing is wrong. */
 export function checkDocument(
@@ -276,7 +276,7 @@ function checkServiceForm(service: Service): LedgerRefusal | null {
     : null;
 }
 
-// --------------------------------------------------------------------------------------------------- keys
+// -------------------------------------------------------------------------------------------- keys
 
 /** `root` names the record's root key wherever a key id is asked for. */
 export const rootKeyId = "root";

@@ -19,7 +19,7 @@ import {
 } from "./actions.ts";
 import { normalizeId, normalizeMethod, normalizeService } from "./document.ts";
 
-// ---------------------------------------------------------------------------------------------------- items in a body
+// --------------------------------------------------------------------------------- items in a body
 
 /** The member of a body that holds an item: `old_alias`. */
 export function memberOf(item: ActionItem): string {
@@ -57,7 +57,7 @@ function renderItem(value: Items[ActionItem]): unknown {
   return typeof value === "object" && "serviceEndpoint" in value ? renderService(value) : value;
 }
 
-// ---------------------------------------------------------------------------------------------------------- intents
+// ----------------------------------------------------------------------------------------- intents
 
 /**
  * The intent in the members of a body, which already has the shape of the action. Refuses

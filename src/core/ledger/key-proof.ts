@@ -100,7 +100,7 @@ export function decodeKeyProof(bytes: Uint8Array): KeyProof | null {
   return bytes.length > keyProofBytesMax ? null : decodeWith(keyProofCodec, bytes);
 }
 
-// ------------------------------------------------------------------------------------------------------------- replay
+// ------------------------------------------------------------------------------------------ replay
 
 export type SignedMessage = {
   readonly signature: Uint8Array;

@@ -197,7 +197,7 @@ function isOwner(record: DidRecord, operator: AccountId): boolean {
   return record.owner !== null && equalBytes(record.owner, operator);
 }
 
-// ---------------------------------------------------------------------------------- registrations and whole documents
+// --------------------------------------------------------------- registrations and whole documents
 
 // The two calls whose proof is a message and not a payload. Their checks follow the order
 // of the runtime; the checks of time are ours (docs/ledger.md 2.3 to 2.5).
@@ -293,7 +293,7 @@ function setDocument(input: LedgerInput, call: DocumentCall): Applied | LedgerRe
   );
 }
 
-// ---------------------------------------------------------------------------------------------- self-certifying DIDs
+// ---------------------------------------------------------------------------- self-certifying DIDs
 
 /**
  * Bound to this ledger and its first root key (docs/trust.md "Names"): only version 3 names

@@ -35,7 +35,7 @@ import {
 } from "./document-codec.ts";
 import { memberOf, renderItems } from "./intents.ts";
 
-// -------------------------------------------------------------------------------- authorization payloads
+// -------------------------------------------------------------------------- authorization payloads
 
 const aliasPayloadCodec = structure({
   did,
@@ -54,7 +54,7 @@ export const payloadCodecs = {
   control: structure({ did, action: enumeration(actionsOf("control")), ...termsCodecs }),
 };
 
-// ----------------------------------------------------------------------------------------------- payloads
+// ---------------------------------------------------------------------------------------- payloads
 
 /** The exact bytes that authorize `intent` on these terms. */
 export function encodeAuthorization(intent: Intent, terms: Terms): Uint8Array {

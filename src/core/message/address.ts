@@ -105,7 +105,7 @@ export function unmapAddress(address: Address | null): Address | null {
   return isMapped ? address.toIPv4Address() : address;
 }
 
-// --------------------------------------------------------------------------------------------- endpoints
+// --------------------------------------------------------------------------------------- endpoints
 
 export type EndpointRules = {
   /** `http` endpoints may be used as well as `https`. */
@@ -258,7 +258,7 @@ export function decideAddresses(
   });
 }
 
-// ---------------------------------------------------------------------------------------------- clients and listeners
+// --------------------------------------------------------------------------- clients and listeners
 
 /** Clients on a Unix socket, and requests that came without a connection. */
 const noAddress = "unix";
@@ -325,7 +325,7 @@ export function storingNetwork(network: string): string {
   return network.replace(/:[0-9a-f]{1,4}::\/64$/, "::/48");
 }
 
-// --------------------------------------------------------------------------------------------- listeners
+// --------------------------------------------------------------------------------------- listeners
 
 export type ListenAddress =
   | { readonly unix: string }

@@ -49,7 +49,7 @@ const memberNames = [
 ] as const;
 type BundleMember = (typeof memberNames)[number];
 
-// ----------------------------------------------------------------------------------------------------------- form
+// -------------------------------------------------------------------------------------------- form
 
 export function bundleKeyId(publicKey: Uint8Array): string {
   return encodeHex(sha256(publicKey).subarray(0, 16));
@@ -151,7 +151,7 @@ export function renderBundle({ publicKey, signer, signature, ...bundle }: KeyBun
   };
 }
 
-// ------------------------------------------------------------------------------------------------------ text and checks
+// --------------------------------------------------------------------------------- text and checks
 
 const bundleText = signedTextOf(
   "svc:key-bundle:v2",

@@ -48,7 +48,7 @@ export type AttemptOutcome = {
   readonly refusal?: { readonly code: string; readonly message: string };
 };
 
-// --------------------------------------------------------------------------------------------- attempts
+// ---------------------------------------------------------------------------------------- attempts
 
 /** What the Cache keeps of the budget when it is the last resort: 4 s of 10 s. */
 const cacheReserveShare = 0.4;
@@ -233,7 +233,7 @@ function originOf(endpoint: string | null): string | null {
   return url === null || !/^https?:$/.test(url.protocol) ? null : url.origin;
 }
 
-// --------------------------------------------------------------------------------------------- results
+// ----------------------------------------------------------------------------------------- results
 
 function resultOf(course: Course, nowMs: number): DeliveryResult {
   const counts = { retry_count: course.retryCount, cache_attempted: course.cacheAttempted };

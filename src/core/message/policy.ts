@@ -125,7 +125,7 @@ export function checkRelay(policy: EffectivePolicy, relayPublicId: string | null
     : fault("policy_denied", "the recipient's policies do not accept this Relay");
 }
 
-// ------------------------------------------------------------------------------------------------ delivery resolution
+// ----------------------------------------------------------------------------- delivery resolution
 
 type ResolutionFacts = {
   readonly recipient: {

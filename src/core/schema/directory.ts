@@ -45,7 +45,7 @@ const proofTimestampText = Type.String({
   examples: ["2026-07-16T12:00:00Z"],
 });
 
-// --------------------------------------------------------------------------------------- registration
+// ------------------------------------------------------------------------------------ registration
 
 const registrationMembers = {
   did: didText,
@@ -78,7 +78,7 @@ export const registrationStatusAnswer = Type.Object({
   tx_id: Type.Optional(txHashText),
 });
 
-// ---------------------------------------------------------------------------------------- preparation
+// ------------------------------------------------------------------------------------- preparation
 
 const validUntil = Type.Union(
   [u64Text, Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })],
@@ -136,7 +136,7 @@ export function anyPrepareBody(actions: readonly string[]) {
   );
 }
 
-// ---------------------------------------------------------------------------------------- signed updates
+// ---------------------------------------------------------------------------------- signed updates
 
 /** The shape of each item in a body. Its length and its rules are a matter of the ledger. */
 const itemShapes: { readonly [I in ActionItem]: TSchema } = {
@@ -245,7 +245,7 @@ export function prepareUpdateBody(action: ActionName) {
   return prepareBody(action, itemMembers(action));
 }
 
-// -------------------------------------------------------------------------------- document replacement
+// ---------------------------------------------------------------------------- document replacement
 
 /** `document` or `doc_blob`: exactly one, which the route checks. */
 const eitherDocument = {
@@ -265,7 +265,7 @@ export const prepareDocumentBody = prepareBody("replace_document", eitherDocumen
 
 export const primaryAliasBody = closed({ did: didText, alias: aliasText });
 
-// ------------------------------------------------------------------------------------ accepted mutations
+// ------------------------------------------------------------------------------ accepted mutations
 
 /** `202` of every change but a registration. */
 export const acceptedAnswer = Type.Object({
@@ -285,7 +285,7 @@ export const deviceInvitationAnswer = Type.Object({
   expires_at: isoText,
 });
 
-// ----------------------------------------------------------------------------------------------- reads
+// ------------------------------------------------------------------------------------------- reads
 
 export const noncesAnswer = Type.Object({
   did: didText,

@@ -80,7 +80,7 @@ export function parseDocument(json: unknown, did: Did): DidDocument | Fault {
   return isFault(form) ? form : normalizeDocument(form, did);
 }
 
-// ----------------------------------------------------------------------------------------------------------- policies
+// ---------------------------------------------------------------------------------------- policies
 
 const linkText = utf8Text(1, scaleBounds.policyRefBytes);
 const linksMax = { maxItems: scaleBounds.policyRefs };

@@ -35,7 +35,7 @@ import {
 import { longerThan, policyLimits } from "../ledger/account.ts";
 import { parseProofTimestamp } from "../ledger/document-codec.ts";
 
-// -------------------------------------------------------------------------------------------- formats
+// ----------------------------------------------------------------------------------------- formats
 
 const headerNonceBytesMax = 64;
 const tagBytesMax = 96;
@@ -71,7 +71,7 @@ const formats: Readonly<Record<string, (text: string) => boolean>> = {
 
 for (const [name, accepts] of Object.entries(formats)) FormatRegistry.Set(name, accepts);
 
-// -------------------------------------------------------------------------------------------- checker
+// ----------------------------------------------------------------------------------------- checker
 
 /** More errors than this in one body are not listed: an answer stays small whatever was sent. */
 const inputErrorsMax = 32;
@@ -127,7 +127,7 @@ function problemText({ type, schema, message }: ValueError): string {
   return `expected ${(isDescribed && schema.description) || message.replace("Expected ", "")}`;
 }
 
-// ------------------------------------------------------------------------------------------ primitives
+// -------------------------------------------------------------------------------------- primitives
 
 /** An object that refuses members it does not know. */
 export function closed<P extends TProperties>(properties: P, options: ObjectOptions = {}) {
@@ -205,7 +205,7 @@ export function nullable<S extends TSchema>(schema: S, description?: string) {
   return Type.Union([schema, Type.Null()], description === undefined ? {} : { description });
 }
 
-// ---------------------------------------------------------------------------------------------- errors
+// ------------------------------------------------------------------------------------------ errors
 
 /**
  * Error bodies of the Directory, the Cache and the server: RFC 9457 with the members of the
@@ -250,7 +250,7 @@ export const limitsShape = Type.Object({
   max_clock_skew_seconds: Type.Optional(Type.Integer()),
 });
 
-// ----------------------------------------------------------------------------------------------- a node about itself
+// ----------------------------------------------------------------------------- a node about itself
 
 const versionText = Type.String({ examples: ["0.1.0"] });
 
@@ -336,7 +336,7 @@ export const aboutAnswer = Type.Object({
 });
 export type AboutAnswer = Static<typeof aboutAnswer>;
 
-// --------------------------------------------------------------------------------------------------------- operations
+// -------------------------------------------------------------------------------------- operations
 
 // Only the Unix sockets of an admin listener accept these bodies; they are not part of the
 // interface for clients.

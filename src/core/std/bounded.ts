@@ -66,7 +66,7 @@ export class BoundedMap<K, V> {
   }
 }
 
-// --------------------------------------------------------------------------------------------------------------- time
+// -------------------------------------------------------------------------------------------- time
 
 /** The result of `withDeadline` when time runs out. */
 export const late: unique symbol = Symbol("late");

@@ -38,7 +38,7 @@ export const valueOfProof = (proof: Uint8Array): Uint8Array => taggedHash("proof
 export const valueOfRecord = (record: Uint8Array): Uint8Array => taggedHash("record", record);
 export const valueOfAlias = (holder: Did): Uint8Array => taggedHash("holder", utf8(holder));
 
-// ------------------------------------------------------------------------------------------------------------- entries
+// ----------------------------------------------------------------------------------------- entries
 
 /** Entries of one batch at most, its root included. */
 export const batchEntriesMax = 4_096;
@@ -108,7 +108,7 @@ export function replayEntries(
   return mapRoot === null ? null : { pages, mapRoot, changes };
 }
 
-// --------------------------------------------------------------------------------------------------------------- names
+// ------------------------------------------------------------------------------------------- names
 
 const restarted = /\/[2-9]$|\/[1-9]\d{1,5}$/;
 

@@ -98,7 +98,7 @@ function decodePage(bytes: Uint8Array | null): Slot[] {
   });
 }
 
-// -------------------------------------------------------------------------------------------------------------- change
+// ------------------------------------------------------------------------------------------ change
 
 type Changed = {
   readonly root: Uint8Array;
@@ -160,7 +160,7 @@ export function valueInMap(read: ReadPage, key: Uint8Array): Uint8Array | null {
   return null;
 }
 
-// --------------------------------------------------------------------------------------------------------------- proof
+// ------------------------------------------------------------------------------------------- proof
 
 export type MapProof = {
   /** Hashes next to the way from the root to where the key is or would be. */

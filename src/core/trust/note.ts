@@ -93,7 +93,7 @@ function parseKeyText(form: RegExp, text: string): SignerKey | null {
     : null;
 }
 
-// --------------------------------------------------------------------------------------------------------------- notes
+// ------------------------------------------------------------------------------------------- notes
 
 type NoteSignature = { readonly name: string; readonly id: string; readonly bytes: Uint8Array };
 /** `text` ends with a line feed. */
@@ -199,7 +199,7 @@ export function cosign(
   return { name, id, bytes: concatBytes(time, sign(cosignedText(text, seconds))) };
 }
 
-// --------------------------------------------------------------------------------------------------------- checkpoints
+// ------------------------------------------------------------------------------------- checkpoints
 
 export type Checkpoint = {
   readonly origin: string;

@@ -123,7 +123,7 @@ export function verifyConsistency(
   return equalBytes(roots[0], before.root) && equalBytes(roots[1], later.root);
 }
 
-// --------------------------------------------------------------------------------------------------------------- tiles
+// ------------------------------------------------------------------------------------------- tiles
 
 /**
  * The hashes of a tile one after the other; at least as many as the tree of the reader has
@@ -188,7 +188,7 @@ export function parseTilePath(path: string): TilePlace | null {
     : null;
 }
 
-// ------------------------------------------------------------------------------------------------------------- bundles
+// ----------------------------------------------------------------------------------------- bundles
 
 /** Entries with the two bytes of their lengths, big endian. */
 export function encodeBundle(entries: readonly Uint8Array[]): Uint8Array {

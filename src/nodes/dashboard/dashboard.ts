@@ -1,8 +1,9 @@
 /**
- * `GET /status`: what this process does, for the operator, on the admin listener or on a node that only this machine
- * reaches. The page, `status.html`, fetches `/metrics` and `/readyz` every ten seconds, and keeps what it has read
- * for an hour: first the figures since the start of the process. The node keeps nothing for it.
- * On the Unix sockets of the admin listener it has a part more, `operate.html`: forms and lists over the operations.
+ * `GET /status`: what this process does, for the operator, on the admin listener or on a node that
+ * only this machine reaches. The page, `status.html`, fetches `/metrics` and `/readyz` every ten
+ * seconds, and keeps what it has read for an hour: first the figures since the start of the
+ * process. The node keeps nothing for it. On the Unix sockets of the admin listener it has a part
+ * more, `operate.html`: forms and lists over the operations.
  */
 import { encodeBase64, utf8 } from "../../core/codec/bytes.ts";
 import { sha256 } from "../../core/codec/crypto.ts";

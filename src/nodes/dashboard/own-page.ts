@@ -1,7 +1,8 @@
 /**
- * Operations answer programs that may open the socket, and of browsers the page of this process alone. A person who forwards
- * the socket to a port of their machine has all pages of their browser at that port: a stranger's must change nothing
- * (CSRF, DNS rebinding). A browser names itself by `Sec-Fetch-Site` or `Origin`, which no page can leave out or forge.
+ * Operations answer programs that may open the socket, and of browsers the page of this process
+ * alone. A person who forwards the socket to a port of their machine has all pages of their browser
+ * at that port: a stranger's must change nothing (CSRF, DNS rebinding). A browser names itself by
+ * `Sec-Fetch-Site` or `Origin`, which no page can leave out or forge.
  * Source: Fetch Metadata Request Headers; Fetch standard, "Origin header".
  */
 import { encodeHex, equalBytes, utf8 } from "../../core/codec/bytes.ts";

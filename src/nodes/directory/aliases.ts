@@ -1,6 +1,7 @@
 /**
- * Who may take which alias here, beyond what the ledger allows: names that the operator reserves, members alone, and how
- * often one DID may change. The rules are this Directory's: another one of the same ledger has its own.
+ * Who may take which alias here, beyond what the ledger allows: names that the operator reserves,
+ * members alone, and how often one DID may change. The rules are this Directory's: another one of
+ * the same ledger has its own.
  * Source: rules section 4 ("Aliases").
  */
 import type { Config } from "../../config/schema.ts";
@@ -15,8 +16,8 @@ export type AliasRules = {
   /** 403 `alias_reserved`. The operator's own identity may have any name. */
   readonly check: (did: Did, alias: string) => Fault | null;
   /**
-   * Claims a change before it is submitted; the function takes the claim back. Refuses also with 403 `policy_denied` and 429
-   * `alias_changed`.
+   * Claims a change before it is submitted; the function takes the claim back. Refuses also with
+   * 403 `policy_denied` and 429 `alias_changed`.
    */
   readonly claim: (
     did: Did,
@@ -75,7 +76,8 @@ async function claimChange(
     if (before === null) return () => receipts.remove(key, claimed);
     const waitMs = decodeRecord<number>(before) + intervalMs - nowMs;
     if (0 < waitMs && waitMs <= intervalMs) return changedLately(waitMs);
-    // A shorter interval counts at once. A change by a clock that was ahead counts as one of now, or it would bind for years.
+    // A shorter interval counts at once. A change by a clock that was ahead counts as one of now,
+    // or it would bind for years.
     await receipts.remove(key, before);
     if (waitMs <= 0) continue;
     await receipts.putIfAbsent(key, claimed, nowMs + intervalMs, nowMs);

@@ -1,6 +1,6 @@
 /**
- * A member invites a device of their own, because its DID registers like a person's: where the operator invites, the
- * member's key makes a code for one registration.
+ * A member invites a device of their own, because its DID registers like a person's: where the
+ * operator invites, the member's key makes a code for one registration.
  * Source: interface "Invitations for own devices", D657.
  */
 import type { Did } from "../../core/codec/did.ts";

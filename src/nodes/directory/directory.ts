@@ -1,7 +1,8 @@
 /**
- * The Directory: identity records, policies and authorization counters over a ledger. This file has the table of its
- * routes, the limits it applies, and the reads: nonces, the resolved record, the holder of an alias, the outcome of a
- * submission. Reads need no proof. Known absence is 404; a ledger that can't be read is 502.
+ * The Directory: identity records, policies and authorization counters over a ledger. This file has
+ * the table of its routes, the limits it applies, and the reads: nonces, the resolved record, the
+ * holder of an alias, the outcome of a submission. Reads need no proof. Known absence is 404; a
+ * ledger that can't be read is 502.
  * Source: interface "Directory" and "Authorization nonces", rules section 4 ("Reads").
  */
 import { encodeHex0x, renderPublicKey } from "../../core/codec/bytes.ts";
@@ -93,7 +94,10 @@ export function createDirectory(parts: DirectoryParts): Directory {
 
 type Check = NonNullable<Route["rateLimit"]>;
 
-/** The block time is among them: Relays and Caches elsewhere read policies here, which count in blocks. */
+/**
+ * The block time is among them: Relays and Caches elsewhere read policies
+ * here, which count in blocks.
+ */
 async function directoryLimits({ ledger, settings, limits, operator }: DirectoryParts) {
   const [{ blockTimeMs }, { proofs, submitter }] = await Promise.all([
     ledger.head(),
@@ -121,7 +125,7 @@ async function directoryLimits({ ledger, settings, limits, operator }: Directory
   };
 }
 
-// --------------------------------------------------------------------------------------------------------------- reads
+// ------------------------------------------------------------------------------------------- reads
 
 const unknownDid = () => fault("did_not_found", "the DID is not registered");
 
@@ -189,7 +193,10 @@ function renderForeign(foreign: Foreign | Fault): Answer | Fault {
   return { status: 200, json: { did, ...shown, ...rest } };
 }
 
-/** By the record, which a ledger gives again until it changes: writing its JSON is a third of what a read costs. */
+/**
+ * By the record, which a ledger gives again until it changes: writing its JSON is a
+ * third of what a read costs.
+ */
 const recordTexts = new WeakMap<DidRecord, string>();
 
 function recordText(did: Did, record: DidRecord, life: number): string {

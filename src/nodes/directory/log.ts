@@ -1,8 +1,8 @@
 /**
- * The log of a Directory's ledger: signs its heads, has witnesses cosign them, and serves head, tiles and the proof of
- * one key. A node signs nothing that contradicts what it has signed before: at its start it compares the store with the
- * last head next to its key and with what its witnesses know. After a restore it takes lost entries from a witness, or
- * waits.
+ * The log of a Directory's ledger: signs its heads, has witnesses cosign them, and serves head,
+ * tiles and the proof of one key. A node signs nothing that contradicts what it has signed before:
+ * at its start it compares the store with the last head next to its key and with what its witnesses
+ * know. After a restore it takes lost entries from a witness, or waits.
  * Source: c2sp.org/tlog-tiles, c2sp.org/tlog-witness, docs/trust.md "Log".
  */
 import { decodeHex, encodeBase64, encodeHex, equalBytes, utf8 } from "../../core/codec/bytes.ts";
@@ -132,7 +132,7 @@ function report({ log }: LogParts, state: LogState, reason: string): void {
   state.reason = reason;
 }
 
-// ------------------------------------------------------------------------------------------------------------- signing
+// ----------------------------------------------------------------------------------------- signing
 
 async function publish(parts: LogParts, state: LogState): Promise<void> {
   const { logs, logKey, witnesses, now } = parts;
@@ -223,7 +223,7 @@ function ownSignature(
   return found;
 }
 
-// ----------------------------------------------------------------------------------------------------------- comparing
+// --------------------------------------------------------------------------------------- comparing
 
 /** Why nothing may be signed yet; `null` when the store continues everything that was signed. */
 async function compare(parts: LogParts): Promise<string | null> {
@@ -345,7 +345,7 @@ async function commonSize(logs: Logs, at: string, size: number): Promise<number>
   throw new Error("its entries have nothing in common with the store's");
 }
 
-// -------------------------------------------------------------------------------------------------------------- routes
+// ------------------------------------------------------------------------------------------ routes
 
 const unsigned = () =>
   fault("service_unavailable", "the log of this Directory is not signed at the moment");

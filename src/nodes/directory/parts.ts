@@ -1,8 +1,9 @@
 /**
- * What the routes of the Directory share: their stores and settings, the common part of a route, the steps of every
- * change (body, path, the DID that both must name, submission), and the versions of proofs: which ones this Directory
- * accepts on its ledger, and what version 3 binds.
- * Source: interface "Endpoints" ("For every body that carries `did`"), rules section 4, docs/ledger.md 1.8.
+ * What the routes of the Directory share: their stores and settings, the common part of a route,
+ * the steps of every change (body, path, the DID that both must name, submission), and the versions
+ * of proofs: which ones this Directory accepts on its ledger, and what version 3 binds.
+ * Source: interface "Endpoints" ("For every body that carries `did`"), rules
+ * section 4, docs/ledger.md 1.8.
  */
 
 import type { Static, TSchema } from "@sinclair/typebox";
@@ -59,17 +60,22 @@ export type DirectoryParts = Pick<HomesOf, "homes"> & {
   readonly onSubmitted?: (call: LedgerCall) => void;
 };
 
-/** Documents are the largest bodies: 16 KiB of SCALE as hex, or the same as JSON with long escapes. */
+/**
+ * Documents are the largest bodies: 16 KiB of SCALE as hex, or the same as JSON with long escapes.
+ */
 export const directoryBodyBytesMax = 128 * 1024;
 
-// ------------------------------------------------------------------------------------------------ routes
+// ------------------------------------------------------------------------------------------ routes
 
 type DirectoryPlan = Omit<Route, "tag" | "capacity"> & {
   /** Alias authorization is not final, and every answer to an alias operation states this. */
   readonly unstable?: boolean;
 };
 
-/** Codes of every route that names a DID in its path. A ledger that can't be read is 502, whatever keeps it. */
+/**
+ * Codes of every route that names a DID in its path. A ledger that can't be read
+ * is 502, whatever keeps it.
+ */
 export const pathCodes = [
   "invalid_did",
   "chain_unavailable",
@@ -91,8 +97,8 @@ export function directoryRoute({ unstable = false, codes = [], ...plan }: Direct
 }
 
 /**
- * Puts the share of bytes in front of a route that writes: 429 `rate_limited`. Records stay for ever, so the scarce
- * thing is room.
+ * Puts the share of bytes in front of a route that writes: 429 `rate_limited`. Records stay for
+ * ever, so the scarce thing is room.
  * Source: rules section 4 ("Growth of the ledger").
  */
 export function withinDayBytes(settings: DirectorySettings): (route: Route) => Route {
@@ -110,7 +116,7 @@ export function withinDayBytes(settings: DirectorySettings): (route: Route) => R
       : { ...route, handle: (call) => check(call) ?? route.handle(call) };
 }
 
-// ---------------------------------------------------------------------------------------------- decoding
+// ---------------------------------------------------------------------------------------- decoding
 
 /** The body as JSON of the wanted shape. Refuses with `invalid_json` and `invalid_request`. */
 export function decodeBody<T>(call: Call, parseShape: (value: unknown) => T | Fault): T | Fault {
@@ -132,7 +138,10 @@ export function ofDid(
   };
 }
 
-/** The DID of the path, once the body names the same. Refuses with `invalid_did` and `path_body_mismatch`. */
+/**
+ * The DID of the path, once the body names the same. Refuses with `invalid_did`
+ * and `path_body_mismatch`.
+ */
 export function bindDid(call: Call, bodyDid: string, name = "did"): Did | Fault {
   const did = parseDid(pathValue(call, name));
   if (isFault(did) || did === bodyDid) return did;
@@ -140,19 +149,22 @@ export function bindDid(call: Call, bodyDid: string, name = "did"): Did | Fault 
 }
 
 /**
- * The absolute component id that a path value names. A slash is not part of it, encoded or not, so that
- * no two readers of a path can split it differently.
+ * The absolute component id that a path value names. A slash is not part of it, encoded or not, so
+ * that no two readers of a path can split it differently.
  */
 export function parsePathId(text: string, did: Did): string | Fault {
   const id = text.includes("/") ? null : parseDidUrl(text, did);
   return id ?? fault("invalid_request", "the path must name a component id of this DID");
 }
 
-// -------------------------------------------------------------------------------------------------- times
+// ------------------------------------------------------------------------------------------- times
 
 type EndRule = { readonly aheadMsMax: number; readonly pointer: string };
 
-/** An end that is named must lie ahead, but not far. `authorization_expired`, `authorization_too_far_ahead`. */
+/**
+ * An end that is named must lie ahead, but not far. `authorization_expired`,
+ * `authorization_too_far_ahead`.
+ */
 export function checkEnd(endMs: bigint, nowMs: number, rule: EndRule): Fault | null {
   if (endMs <= BigInt(nowMs)) return badInput("authorization_expired", rule.pointer, "has passed");
   if (endMs <= BigInt(nowMs + rule.aheadMsMax)) return null;
@@ -163,7 +175,9 @@ export function checkEnd(endMs: bigint, nowMs: number, rule: EndRule): Fault | n
   );
 }
 
-/** A timestamp without an end must lie within the skew of the clock, either way. The same two codes. */
+/**
+ * A timestamp without an end must lie within the skew of the clock, either way. The same two codes.
+ */
 export function checkFreshness(timestampMs: number, nowMs: number, skewMs: number): Fault | null {
   if (timestampMs < nowMs - skewMs)
     return badInput("authorization_expired", "/timestamp", "is too old");
@@ -177,7 +191,7 @@ export function checkProofTime(time: ProofTimestamp, nowMs: number, skewMs: numb
   return checkEnd(time.expiryMs, nowMs, { aheadMsMax: proofLifeMsMax, pointer: "/timestamp" });
 }
 
-// ------------------------------------------------------------------------------------------------ changes
+// ----------------------------------------------------------------------------------------- changes
 
 /** A change of a DID, once its request is decoded and checked. */
 export type Change = {
@@ -256,7 +270,10 @@ export function changeRoute<S extends TSchema & { static: { readonly did: string
 
 const acceptedMessage = "Accepted for submission; GET /submissions/{tx_hash} reports its outcome";
 
-/** Hands a call to the ledger, which keeps it under `label`: the name of the operation in `GET /submissions`. */
+/**
+ * Hands a call to the ledger, which keeps it under `label`: the name of the
+ * operation in `GET /submissions`.
+ */
 export async function submit(
   { ledger, expectDeletion, onSubmitted }: DirectoryParts,
   call: LedgerCall,
@@ -274,7 +291,7 @@ export function explainSignature(refusal: Fault, signed: Uint8Array): Fault {
   return refusal.code === "invalid_signature" ? withSignedText(refusal, signed) : refusal;
 }
 
-// ----------------------------------------------------------------------------------------- versions of proofs
+// ------------------------------------------------------------------------------ versions of proofs
 
 /** The ledger, its proofs and the account that a proof is for. */
 export type Binding = ProofBinding & {
@@ -300,8 +317,9 @@ export function acceptedVersions(
 }
 
 /**
- * Whether a preparation makes version 3: for a DID that needs it, and where the ledger accepts nothing else. Otherwise
- * it makes the older ones, because clients of the family compare what they sign with the form that they know.
+ * Whether a preparation makes version 3: for a DID that needs it, and where the ledger accepts
+ * nothing else. Otherwise it makes the older ones, because clients of the family compare what they
+ * sign with the form that they know.
  */
 export function isBound(did: Did, { proofs }: Binding): boolean {
   return !proofs.plain || (proofs.selfCertifying && isSelfCertifying(did));

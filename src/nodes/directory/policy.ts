@@ -1,9 +1,10 @@
 /**
- * What the operator account does on behalf of a DID: primary alias, policy links, and the policies of a
- * recipient, a tag or a persona; and what anybody may read of those policies.
- * Order of checks: shape, path equals body, form and time of the proof in headers (or the permission to go
- * without), who signed, nonce of the proof, then the rules of the ledger.
- * Source: interface "Recipient delivery policy" and "Persona delivery policy", rules sections 4 and 10.
+ * What the operator account does on behalf of a DID: primary alias, policy links, and the policies
+ * of a recipient, a tag or a persona; and what anybody may read of those policies.
+ * Order of checks: shape, path equals body, form and time of the proof in headers (or the
+ * permission to go without), who signed, nonce of the proof, then the rules of the ledger.
+ * Source: interface "Recipient delivery policy" and "Persona delivery policy",
+ * rules sections 4 and 10.
  */
 import type { Static, TSchema } from "@sinclair/typebox";
 import { type Did, parseDid } from "../../core/codec/did.ts";
@@ -36,7 +37,7 @@ import {
 } from "../parties/policies.ts";
 import { changeRoute, type DirectoryParts, directoryRoute, pathValue } from "./parts.ts";
 
-// ---------------------------------------------------------------------------------------------- mutations
+// --------------------------------------------------------------------------------------- mutations
 
 type OwnedSchema = TSchema & { static: { readonly did: string } };
 
@@ -140,7 +141,10 @@ export function ownerRoutes(parts: DirectoryParts): Route[] {
   );
 }
 
-/** The proof of an update: its form and time, who signed it, its nonce, which counts as used from here on. */
+/**
+ * The proof of an update: its form and time, who signed it, its nonce, which
+ * counts as used from here on.
+ */
 async function checkOwner(
   parts: DirectoryParts,
   { name, did }: OwnerCall,
@@ -154,11 +158,12 @@ async function checkOwner(
   if (isFault(claim)) return claim;
   if (claim !== null && !(await replay.claim(claim.tag, claim.untilMs, call.nowMs)))
     return proofReplayed();
-  // To the policies of a ledger a deactivated DID is like a missing one; the caller learns which it is.
+  // To the policies of a ledger a deactivated DID is like a missing one; the
+  // caller learns which it is.
   return record?.deactivated ? fault("did_deactivated", "the DID is deactivated") : null;
 }
 
-// -------------------------------------------------------------------------------------- proofs in headers
+// ------------------------------------------------------------------------------- proofs in headers
 
 export const updateProofHeaders = [...Object.values(updateHeaders), ledgerHeader];
 
@@ -172,8 +177,8 @@ const updateProofCodes = [
 ] as const satisfies readonly FaultCode[];
 
 /**
- * The proof of the headers in good form and in time. One that is presented is checked in every mode; `null` when none
- * is needed and none was sent.
+ * The proof of the headers in good form and in time. One that is presented is checked in every
+ * mode; `null` when none is needed and none was sent.
  */
 function decodeHeaderProof(
   call: Call,
@@ -192,7 +197,7 @@ function decodeHeaderProof(
   );
 }
 
-// ------------------------------------------------------------------------------------------------- reads
+// ------------------------------------------------------------------------------------------- reads
 
 /** What each scope names in its path, and how the name is read. */
 const policyReads = {

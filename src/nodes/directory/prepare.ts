@@ -1,8 +1,8 @@
 /**
- * Preparation: everything a client needs to sign, made by the Directory, so that no client has to know
- * SCALE. It returns the complete body without the signature, the bytes to sign, and where the body goes.
- * It changes nothing. It refuses a body of the wrong shape and a document that breaks a rule; whether an
- * update fits the present document is checked when it is submitted.
+ * Preparation: everything a client needs to sign, made by the Directory, so that no client has to
+ * know SCALE. It returns the complete body without the signature, the bytes to sign, and where the
+ * body goes. It changes nothing. It refuses a body of the wrong shape and a document that breaks a
+ * rule; whether an update fits the present document is checked when it is submitted.
  * Source: rules sections 4 ("Preparation") and 10.
  */
 import type { Static } from "@sinclair/typebox";
@@ -85,7 +85,7 @@ function renderPrepared(
   return { status: 200, json };
 }
 
-// ------------------------------------------------------------------------------------------ registration
+// ------------------------------------------------------------------------------------ registration
 
 export function prepareRegistrationRoute(parts: DirectoryParts): Route {
   const { ledger, settings } = parts;
@@ -129,7 +129,10 @@ export function prepareRegistrationRoute(parts: DirectoryParts): Route {
   });
 }
 
-/** The oldest version that the Directory accepts for this DID; `null` when it accepts none that it can prepare. */
+/**
+ * The oldest version that the Directory accepts for this DID; `null` when it accepts
+ * none that it can prepare.
+ */
 function proofVersion(
   did: Did,
   settings: DirectoryParts["settings"],
@@ -178,7 +181,7 @@ function prepareRegistration({ body, subject, binding, version, timestamp }: Reg
   } as const;
 }
 
-// ----------------------------------------------------------------------------------------------- updates
+// ----------------------------------------------------------------------------------------- updates
 
 /** What is asked for, and by whom it is signed. */
 type Asked = {

@@ -1,6 +1,6 @@
 /**
- * `GET /dids/{did}/proof`: what proves the keys of a self-certifying DID, as the ledger keeps it. The reader needs to
- * trust no one's word, so the bytes are served as they are.
+ * `GET /dids/{did}/proof`: what proves the keys of a self-certifying DID, as the ledger keeps it.
+ * The reader needs to trust no one's word, so the bytes are served as they are.
  * Source: docs/trust.md "Key proofs".
  */
 import { fault, isFault } from "../../core/fault.ts";

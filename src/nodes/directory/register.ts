@@ -1,9 +1,9 @@
 /**
- * Registration of a DID and its state: `missing`, `pending` while this Directory has a submission under way, `confirmed`
- * once the finalized head has the DID. A receipt is written before the submission, so that a crash in between is read as
- * "under way", never as "nothing happened".
- * Source: interface "Registration state of a DID", rules sections 4 ("Order of checks on a registration", "Idempotence")
- * and 10.
+ * Registration of a DID and its state: `missing`, `pending` while this Directory has a submission
+ * under way, `confirmed` once the finalized head has the DID. A receipt is written before the
+ * submission, so that a crash in between is read as "under way", never as "nothing happened".
+ * Source: interface "Registration state of a DID", rules sections 4 ("Order of checks on a
+ * registration", "Idempotence") and 10.
  */
 import type { Static } from "@sinclair/typebox";
 import {
@@ -65,7 +65,7 @@ export function registrationRoutes(parts: DirectoryParts): Route[] {
   return [registerRoute(parts), statusRoute(parts)];
 }
 
-// ------------------------------------------------------------------------------------------ registration
+// ------------------------------------------------------------------------------------ registration
 
 type Registration = RegistrationSubject & { readonly call: RegistrationCall };
 
@@ -123,7 +123,10 @@ function registerRoute(parts: DirectoryParts): Route {
   });
 }
 
-/** An operator may demand DIDs whose keys can be proven, and no other may look like one (docs/trust.md). */
+/**
+ * An operator may demand DIDs whose keys can be proven, and no other may look
+ * like one (docs/trust.md).
+ */
 export function checkForm(
   did: Did,
   { self_certifying_only: only }: DirectorySettings,
@@ -135,10 +138,11 @@ export function checkForm(
 }
 
 /**
- * Checks in the interface's order, which is not the ledger's: keys and document, alias, existing, pending. The ledger
- * checks everything else, above all the signature. It is checked here where no ledger does, for a repeat, and before an
- * invitation is used, which comes last: only a registration that stands so far takes a use.
- * Two registrations of one DID never run side by side here, so that the later one sees the receipt.
+ * Checks in the interface's order, which is not the ledger's: keys and document, alias, existing,
+ * pending. The ledger checks everything else, above all the signature. It is checked here where no
+ * ledger does, for a repeat, and before an invitation is used, which comes last: only a
+ * registration that stands so far takes a use. Two registrations of one DID never run side by side
+ * here, so that the later one sees the receipt.
  */
 async function decideRegistration(
   parts: DirectoryParts,
@@ -147,7 +151,8 @@ async function decideRegistration(
 ): Promise<Answer | Fault> {
   const { nowMs, headers } = call;
   const { did } = registration;
-  // Receipt first, state second: a registration that is no longer pending is then already in the state.
+  // Receipt first, state second: a registration that is no longer pending is
+  // then already in the state.
   const pending = await stillPending(parts, await readReceipt(parts, did, nowMs), nowMs);
   const refusal = checkSubject(registration, await gatherFacts(parts.ledger, registration, nowMs));
   if (refusal !== null) return refusal;
@@ -220,7 +225,10 @@ export function checkSubject(
   return fault("did_already_registered", "the DID is already registered");
 }
 
-/** The ledger would register the DID without an alias that is not free; the Directory refuses it instead. */
+/**
+ * The ledger would register the DID without an alias that is not free; the
+ * Directory refuses it instead.
+ */
 function checkAlias({ aliasText }: RegistrationSubject, isTaken: boolean): Fault | null {
   if (aliasText === null) return null;
   const alias = parseAlias(aliasText, "/alias");
@@ -229,8 +237,8 @@ function checkAlias({ aliasText }: RegistrationSubject, isTaken: boolean): Fault
 }
 
 /**
- * Receipt, submission, receipt with the transaction. When the ledger refuses, the receipt is again what
- * it was; when it fails to answer, the receipt stays, because the outcome is unknown.
+ * Receipt, submission, receipt with the transaction. When the ledger refuses, the receipt is again
+ * what it was; when it fails to answer, the receipt stays, because the outcome is unknown.
  */
 async function submitRegistration(
   parts: DirectoryParts,
@@ -254,7 +262,7 @@ function renderRegistered({ did, document }: Registration, txId: string): Answer
   return { status: 202, json: { ...settled, did, did_document: renderDocument(document) } };
 }
 
-// ---------------------------------------------------------------------------------------------- decoding
+// ---------------------------------------------------------------------------------------- decoding
 
 type TimeRule = { readonly accepted: readonly ProofVersion[]; readonly skewMs: number };
 
@@ -284,7 +292,10 @@ export type RegistrationSubject = {
   readonly document: DidDocument;
   /** As sent; its rules come after those of the document. */
   readonly aliasText: string | null;
-  /** As named, or that of the first method: empty, which is not admissible, when that one holds no Ed25519 key. */
+  /**
+   * As named, or that of the first method: empty, which is not admissible, when that
+   * one holds no Ed25519 key.
+   */
   readonly pubkey: Uint8Array;
 };
 
@@ -333,7 +344,7 @@ function checkTimestamp(text: string, nowMs: number, { accepted, skewMs }: TimeR
   return checkProofTime(time, nowMs, skewMs);
 }
 
-// ---------------------------------------------------------------------------------------------- receipts
+// ---------------------------------------------------------------------------------------- receipts
 
 /** A registration that this Directory submitted, or was about to submit when `txId` is `null`. */
 type Receipt = {
@@ -342,7 +353,10 @@ type Receipt = {
   readonly txId: string | null;
 };
 
-/** After the pending state has ended, a receipt still holds the `tx_id` of a confirmed DID for this long. */
+/**
+ * After the pending state has ended, a receipt still holds the `tx_id` of a
+ * confirmed DID for this long.
+ */
 const receiptLifeMs = 30 * 86_400_000;
 
 /** What this Directory noted about a registration, besides what the ledger says. */
@@ -383,7 +397,7 @@ async function stillPending(
   return receipt.pendingUntilMs > nowMs ? receipt : null;
 }
 
-// ------------------------------------------------------------------------------------------------ status
+// ------------------------------------------------------------------------------------------ status
 
 function statusRoute(parts: DirectoryParts): Route {
   return directoryRoute({
@@ -394,7 +408,8 @@ function statusRoute(parts: DirectoryParts): Route {
     answer: [200, "The state; `missing` is an answer, not an error.", registrationStatusAnswer],
     codes: pathCodes,
     handle: ofDid(async (did, call) => {
-      // The account is read last: a submission that was under way before can have become a record since.
+      // The account is read last: a submission that was under way before can
+      // have become a record since.
       const receipt = await readReceipt(parts, did, call.nowMs);
       const pending = await stillPending(parts, receipt, call.nowMs);
       const { record } = await parts.ledger.account(did);

@@ -1,7 +1,8 @@
 /**
- * Updates that a key of the DID authorizes with a signed SCALE payload: components of the document, the root key,
- * aliases, deactivation, deletion (`core/ledger/actions.ts` lists the routes), and the replacement of the full document
- * with a proof of the root key. What the ledger refuses is not checked before (D147).
+ * Updates that a key of the DID authorizes with a signed SCALE payload: components of the
+ * document, the root key, aliases, deactivation, deletion (`core/ledger/actions.ts` lists the
+ * routes), and the replacement of the full document with a proof of the root key. What the ledger
+ * refuses is not checked before (D147).
  * Source: interface "Signed DID-document updates", rules section 4 ("Signing order of checks").
  */
 import type { Static, TSchema } from "@sinclair/typebox";
@@ -89,10 +90,13 @@ function updateRoute(parts: DirectoryParts, action: ActionName): Route {
   });
 }
 
-// ---------------------------------------------------------------------------------------------- decoding
+// ---------------------------------------------------------------------------------------- decoding
 
 type UpdateBody = Static<typeof authorizationShape> & Readonly<Record<string, unknown>>;
-/** A signed update whose payload agrees with the request. What it needs of the ledger is the ledger's to check. */
+/**
+ * A signed update whose payload agrees with the request. What it needs of the ledger
+ * is the ledger's to check.
+ */
 function decideUpdate(
   { settings, limits }: DirectoryParts,
   action: ActionName,
@@ -195,7 +199,7 @@ function payloadMismatch(pointer: string): Fault {
   return fault("payload_mismatch", `${pointer}: differs from the signed payload`, { errors });
 }
 
-// ------------------------------------------------------------------------------------------ the full document
+// ------------------------------------------------------------------------------- the full document
 
 export const documentPath = "/dids/:did/document/proof";
 
@@ -234,8 +238,8 @@ export function documentRoute(parts: DirectoryParts): Route {
 }
 
 /**
- * The SCALE document of a body that gives it as JSON or as a blob, exactly one of the two. A blob is held
- * to the same ids as JSON: absolute, and of this DID.
+ * The SCALE document of a body that gives it as JSON or as a blob, exactly one of the two. A blob
+ * is held to the same ids as JSON: absolute, and of this DID.
  */
 export function parseDocumentMember(
   body: { readonly document?: DocumentForm | undefined; readonly doc_blob?: string | undefined },

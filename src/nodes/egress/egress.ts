@@ -343,7 +343,7 @@ function ownAddresses(): Network[] {
   return entries.map(({ address }) => parseNetwork(address)).filter((network) => network !== null);
 }
 
-// ------------------------------------------------------------------------------------------------ one request
+// ------------------------------------------------------------------------------------- one request
 
 const answerBytesMaxDefault = 64 * 1024;
 /**

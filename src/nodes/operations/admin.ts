@@ -1,6 +1,7 @@
 /**
- * Who may do what over the admin socket: root, the user of the node, and those whom `server.admin_groups` names. While neither
- * it nor `server.admin_group` is set, everyone who can open the socket may do everything.
+ * Who may do what over the admin socket: root, the user of the node, and those whom
+ * `server.admin_groups` names. While neither it nor `server.admin_group` is set, everyone who can
+ * open the socket may do everything.
  * Source: D634.
  */
 import { type Fault, fault } from "../../core/fault.ts";
@@ -32,7 +33,8 @@ export function createAdmin({ settings, audit, ownUid }: AdminParts): Admin {
   const mayDo = (peer: Peer | null): ((action: AdminAction) => boolean) => {
     const groups = Object.entries(settings.admin_groups);
     if (peer?.uid === 0 || peer?.uid === ownUid) return () => true;
-    // With a group that opens the socket, the last line that is taken out must not give all of it everything.
+    // With a group that opens the socket, the last line that is taken out must not
+    // give all of it everything.
     if (groups.length === 0 && settings.admin_group === null) return () => true;
     const rights = groups.flatMap(([name, given]) => (isNamed(peer, name) ? given : []));
     return (action) => rightsHold(rights, action);

@@ -1,9 +1,11 @@
 /**
- * Who did what on this node, for `waypost audit`: a record for each action that an operator asked for over the admin
- * socket, done or refused, in a store of the node. Records end after 400 days. Changes, looks and refused requests have a
- * bound each, a user a quarter of it, and of that each action as much as the others leave, so that no kind, user or action
- * pushes out what another one has few of. The same look again within
- * a minute counts in the record that is there; so do all refused requests of a user for one action, whatever they concern.
+ * Who did what on this node, for `waypost audit`: a record for each action that an operator asked
+ * for over the admin socket, done or refused, in a store of the node. Records end after 400 days.
+ * Changes, looks and refused requests have a bound each, a user a quarter of it, and of that each
+ * action as much as the others leave, so that no kind, user or action pushes out what another one
+ * has few of. The same look again within
+ * a minute counts in the record that is there; so do all refused requests of a user for one
+ * action, whatever they concern.
  * Source: D634.
  */
 
@@ -36,7 +38,9 @@ export type AuditedAction = Pick<
 >;
 
 export type Audit = {
-  /** Durable when it resolves. A store that fails costs the record, which then is in the log alone. */
+  /**
+   * Durable when it resolves. A store that fails costs the record, which then is in the log alone.
+   */
   readonly add: (action: AuditedAction) => Promise<void>;
   /** Newest first, at most `limit`. */
   readonly list: (sought: AuditSearch) => Promise<readonly AuditRecord[]>;
@@ -156,7 +160,9 @@ function beyond(records: readonly Kept[], max: number): Kept[] {
   });
 }
 
-/** How many each may have, at least one and at most `most`, so that all together have at most `max`. */
+/**
+ * How many each may have, at least one and at most `most`, so that all together have at most `max`.
+ */
 function levelOf(groups: readonly (readonly Kept[])[], max: number, most: number): number {
   let level = most;
   const countWithin = () => groups.reduce((sum, { length }) => sum + Math.min(length, level), 0);

@@ -1,7 +1,8 @@
 /**
- * Removing what the node holds of a DID: by the operator (`waypost erase`), and the mail of a DID that was deleted,
- * once the ledger has confirmed it. Ids stay remembered as after an acknowledgement, so that a late copy of an envelope
- * does not come back. What a ledger and its log say of a DID stays: others have proofs of it.
+ * Removing what the node holds of a DID: by the operator (`waypost erase`), and the mail of a DID
+ * that was deleted, once the ledger has confirmed it. Ids stay remembered as after an
+ * acknowledgement, so that a late copy of an envelope does not come back. What a ledger and its log
+ * say of a DID stays: others have proofs of it.
  */
 import { decodeUtf8 } from "../../core/codec/bytes.ts";
 import { type Did, isDid, type MailboxKey, mailboxOf } from "../../core/codec/did.ts";
@@ -75,7 +76,10 @@ async function forgetOwner(receipts: Receipts, mailbox: MailboxKey): Promise<voi
   await forgetPushes(receipts, mailbox);
 }
 
-/** Everything that the node holds. The DID is blocked first, so that nothing new comes while the rest goes. */
+/**
+ * Everything that the node holds. The DID is blocked first, so that nothing new
+ * comes while the rest goes.
+ */
 export async function eraseDid(
   { blocks, members, tiers, directory, cache, results, lifeOf }: Erasing,
   did: Did,
@@ -102,19 +106,25 @@ export async function eraseDid(
   return { ...removed, invitations: (await directory?.invitations.erase(did)) ?? 0 };
 }
 
-// -------------------------------------------------------------------------------------------------- deleted DIDs
+// ------------------------------------------------------------------------------------ deleted DIDs
 
 const duePrefix = "/deleted/";
 /** A deletion that no ledger has confirmed by then is none. */
 const followedMs = dayMs;
-/** An envelope that was admitted before the end may wait for a live session (`deliveryMsMax`) and for the disk. */
+/**
+ * An envelope that was admitted before the end may wait for a live session
+ * (`deliveryMsMax`) and for the disk.
+ */
 const settledMs = minuteMs;
 
 /** The life before the deletion, and whether the DID is no member any more. */
 type DueRecord = { readonly life: number; readonly isForgotten: boolean };
 
 type Deletions = {
-  /** Durable when it resolves, before the deletion is submitted; the returned function takes it back. */
+  /**
+   * Durable when it resolves, before the deletion is submitted; the
+   * returned function takes it back.
+   */
   readonly expect: (did: Did) => Promise<() => Promise<void>>;
   readonly close: () => void;
 };
@@ -122,9 +132,9 @@ type Deletions = {
 type Following = Erasing & { readonly bus: Bus; readonly now: () => number; readonly log: Log };
 
 /**
- * Removes the mail of lives that have ended. A record says that a deletion is under way, from before it is submitted
- * until the ledger has confirmed it, what was admitted before is stored, and a look finds nothing more to remove: a crash
- * in between loses nothing.
+ * Removes the mail of lives that have ended. A record says that a deletion is under way, from
+ * before it is submitted until the ledger has confirmed it, what was admitted before is stored, and
+ * a look finds nothing more to remove: a crash in between loses nothing.
  */
 export function followDeletions({
   bus,

@@ -1,7 +1,8 @@
 /**
- * `waypost explain` on a node: why an envelope of this sender would or would not reach this recipient, from what the node
- * itself knows and would decide: document, policy, the operator's blocks, mailbox, live sessions, destinations,
- * and the last results. Nothing is sent and nothing changes.
+ * `waypost explain` on a node: why an envelope of this sender would or would not reach this
+ * recipient, from what the node itself knows and would decide: document, policy, the
+ * operator's blocks, mailbox, live sessions, destinations, and the last results. Nothing is
+ * sent and nothing changes.
  */
 import type { Static } from "@sinclair/typebox";
 import { type Did, type MailboxKey, mailboxOf, parseDid } from "../../core/codec/did.ts";
@@ -169,7 +170,9 @@ function networkSteps({ blocks }: ExplainParts, client: string | null): Step[] {
 /** A disk that is nearly full still takes small ones. */
 const largeBytes = 1024 ** 2;
 
-/** Whether the store takes an entry of anybody: its disk, and what all mailboxes together may have. */
+/**
+ * Whether the store takes an entry of anybody: its disk, and what all mailboxes together may have.
+ */
 async function storeStep(
   { mailbox, settings, checkDisk }: NonNullable<ExplainParts["cache"]>,
   { did, life }: Subject,
@@ -194,7 +197,10 @@ function usage(what: string, before: string, held: MailboxStats, most: MailboxSt
   return isFull ? stops(what, `full: ${text}`) : ok(what, text);
 }
 
-/** How full the mailbox is, the pools of it that the sender may use, and the devices that would be woken. */
+/**
+ * How full the mailbox is, the pools of it that the sender may use, and the
+ * devices that would be woken.
+ */
 async function cacheSteps(
   { mailbox, settings, tiers, sendingOf, passesOf, pushesOf }: NonNullable<ExplainParts["cache"]>,
   recipient: Subject,

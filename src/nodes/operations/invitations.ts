@@ -1,9 +1,10 @@
 /**
- * Invitations: who may register while `directory.registration` is `invite`. A code has 128 random bits; the store has
- * its digest alone, so neither the list nor a backup lets anyone in. Each use is a record that is never replaced by
- * another DID's: a registration claims one before it is submitted, and the same DID finds its own again, so a repeat
- * after a lost answer or a crash uses nothing more, and a count is never exceeded however many processes register at
- * once. A member makes some for devices of their own, whose DIDs make none.
+ * Invitations: who may register while `directory.registration` is `invite`. A code has 128 random
+ * bits; the store has its digest alone, so neither the list nor a backup lets anyone in. Each use
+ * is a record that is never replaced by another DID's: a registration claims one before it is
+ * submitted, and the same DID finds its own again, so a repeat after a lost answer or a crash uses
+ * nothing more, and a count is never exceeded however many processes register at once. A member
+ * makes some for devices of their own, whose DIDs make none.
  * Source: D410, D657.
  */
 import { encodeBase58, encodeHex, utf8 } from "../../core/codec/bytes.ts";
@@ -45,7 +46,10 @@ export type Invitations = {
   readonly create: (
     wanted: NewInvitation,
   ) => Promise<(Invitation & { readonly code: string }) | Fault>;
-  /** For one device of a member. 403 `policy_denied` for a device, 429 `rate_limited` for too many a day. */
+  /**
+   * For one device of a member. 403 `policy_denied` for a device, 429
+   * `rate_limited` for too many a day.
+   */
   readonly createForDevice: (
     of: Did,
   ) => Promise<{ readonly code: string; readonly expiresAtMs: number } | Fault>;
@@ -61,7 +65,10 @@ const deviceLifeMs = 15 * minuteMs;
 /** As many as an identity has devices. */
 const deviceInvitationsMax = 8;
 const deviceWindowMs = dayMs;
-/** Clocks of a Directory's processes differ by less. What lasts longer was made by one that was ahead. */
+/**
+ * Clocks of a Directory's processes differ by less. What lasts longer was
+ * made by one that was ahead.
+ */
 const skewMs = minuteMs;
 
 /** How long the list shows an invitation after its end. */
@@ -98,7 +105,9 @@ function checkOpenInvitation(
   return isOver ? invalidInvitation("the invitation has expired") : null;
 }
 
-/** Takes a free one of the places, or finds the one that the DID has; `false` when others have all. */
+/**
+ * Takes a free one of the places, or finds the one that the DID has; `false` when others have all.
+ */
 async function takePlace(
   receipts: Receipts,
   places: readonly string[],
@@ -106,7 +115,8 @@ async function takePlace(
   untilMs: number,
 ): Promise<boolean> {
   const record = encodeRecord(use);
-  // Each DID begins at a place of its own, so that it finds the use that it has, and a free one, after few looks.
+  // Each DID begins at a place of its own, so that it finds the use that it has, and a
+  // free one, after few looks.
   const digest = encodeHex(sha256(utf8(use.did)));
   const first = Number.parseInt(digest.slice(0, 8), 16);
   for (const n of places.keys()) {
@@ -176,7 +186,10 @@ const endOf = ({ expiresAtMs }: Invitation): number => expiresAtMs + shownMs;
 const putInvitation = (receipts: Receipts, one: Invitation): Promise<void> =>
   receipts.put(prefix + one.id, encodeRecord(one), endOf(one));
 
-/** Takes a DID out of the uses, and revokes what it made for devices; returns how many uses there were. */
+/**
+ * Takes a DID out of the uses, and revokes what it made for devices; returns
+ * how many uses there were.
+ */
 async function eraseUses(receipts: Receipts, did: Did, now: () => number): Promise<number> {
   let erased = 0;
   const all = await readInvitations(receipts, now);

@@ -1,6 +1,6 @@
 /**
- * The operator's list of members (`waypost members`): what the node keeps of them, with what ledger, mailbox and block
- * list say now. Nothing here is a secret of theirs.
+ * The operator's list of members (`waypost members`): what the node keeps of them, with what
+ * ledger, mailbox and block list say now. Nothing here is a secret of theirs.
  */
 import type { Static } from "@sinclair/typebox";
 import { type Did, isDid, mailboxOf, normalizeAlias, parseDid } from "../../core/codec/did.ts";
@@ -35,7 +35,10 @@ type MemberRecord = {
 export type MemberRow = {
   readonly did: Did;
   readonly aliases: readonly string[];
-  /** `none`: its registration has not succeeded, or it was deleted. `null` where the process has no ledger. */
+  /**
+   * `none`: its registration has not succeeded, or it was deleted. `null` where
+   * the process has no ledger.
+   */
   readonly state: MemberRecord["state"] | null;
   readonly since: string;
   readonly invitation: string | null;
@@ -52,8 +55,8 @@ export type MemberRow = {
 };
 
 /**
- * A page of members. `search` is compared with DID, alias and invitation, without regard to case. A page looks at a
- * bounded number of members, so one can be empty though `next` leads on.
+ * A page of members. `search` is compared with DID, alias and invitation, without regard to case. A
+ * page looks at a bounded number of members, so one can be empty though `next` leads on.
  */
 export async function listMembers(
   parts: MemberParts,
@@ -82,7 +85,10 @@ export async function showMember(parts: MemberParts, named: string): Promise<Mem
   return memberRow(parts, member, await recordOf(parts, did));
 }
 
-/** Gives a member a tier of the configuration, or with `null` the default. Who may do only that learns nothing else. */
+/**
+ * Gives a member a tier of the configuration, or with `null` the default. Who may do only
+ * that learns nothing else.
+ */
 export async function setTier(
   parts: MemberParts,
   { member: named, tier }: Static<typeof tierBody>,

@@ -1,6 +1,7 @@
 /**
- * An action of the operator: a name, a typed input, a result. The admin socket serves each as a route that takes and
- * answers JSON; whether the user may do it, the log and the audit are here, once for all of them.
+ * An action of the operator: a name, a typed input, a result. The admin socket serves each as a
+ * route that takes and answers JSON; whether the user may do it, the log and the audit are
+ * here, once for all of them.
  */
 import type { Static, TSchema } from "@sinclair/typebox";
 import { parseJson } from "../../core/codec/json.ts";
@@ -106,7 +107,8 @@ async function perform(
   if (isFault(asked)) return asked;
   const actor = { user: peer?.user ?? null };
   const logged = { action, user: actor.user, uid: peer?.uid ?? null };
-  // Before it is done: what a crash or a full store keeps out of the audit is in the log, without whom it concerns.
+  // Before it is done: what a crash or a full store keeps out of the audit is in the log,
+  // without whom it concerns.
   log("info", "an operator asks", logged);
   const { about, said } = asked;
   const audited = { ...logged, about, said };

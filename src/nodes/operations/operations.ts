@@ -1,7 +1,7 @@
 /**
- * What an operator asks of a running node, by the commands `waypost reload`, `block`, `invite`, `members`, `erase` and
- * `audit`. These routes exist on the Unix sockets of `server.admin_listen` alone: the file system decides who may
- * connect, and `server.admin_groups` what each may do.
+ * What an operator asks of a running node, by the commands `waypost reload`, `block`, `invite`,
+ * `members`, `erase` and `audit`. These routes exist on the Unix sockets of `server.admin_listen`
+ * alone: the file system decides who may connect, and `server.admin_groups` what each may do.
  */
 import type { Static } from "@sinclair/typebox";
 import { parseDid } from "../../core/codec/did.ts";
@@ -166,7 +166,7 @@ function nodeOperations(parts: OperationsParts): Operation[] {
   ];
 }
 
-// ------------------------------------------------------------------------------------------------- blocks
+// ------------------------------------------------------------------------------------------ blocks
 
 function blockOperations({ blocks, log }: OperationsParts): Operation[] {
   const path = "/operations/blocks";
@@ -255,7 +255,7 @@ function memberOperations(membership: MemberParts): Operation[] {
   ];
 }
 
-// ------------------------------------------------------------------------------------------------------ audit
+// ------------------------------------------------------------------------------------------- audit
 
 function auditOperation({ audit }: Admin): Operation {
   return operation({
@@ -297,7 +297,7 @@ function rightsRoute(admin: Admin): Route {
   };
 }
 
-// ------------------------------------------------------------------------------------------------ invitations
+// ------------------------------------------------------------------------------------- invitations
 
 /** Never the code, which is a secret while the invitation lasts. */
 function invitationNamed(named: string): string {

@@ -1,8 +1,9 @@
 /**
- * Admission of an envelope, shared by the Relay and the Cache: facts about recipient, sender and policy are gathered in
- * parallel, then one pure function decides, in the order of rules section 2 ("Order of checks on an envelope").
- * `GET /delivery-resolution/{target}` answers from the same facts what a sender must know beforehand, on every node that
- * knows recipients. Source: rules sections 2 and 4, interface "Errors".
+ * Admission of an envelope, shared by the Relay and the Cache: facts about recipient, sender and
+ * policy are gathered in parallel, then one pure function decides, in the order of rules section 2
+ * ("Order of checks on an envelope"). `GET /delivery-resolution/{target}` answers from the same
+ * facts what a sender must know beforehand, on every node that knows recipients. Source: rules
+ * sections 2 and 4, interface "Errors".
  */
 
 import type { Config } from "../../config/schema.ts";
@@ -46,11 +47,17 @@ import { foreignSubject, type RecipientSource, type Subject } from "./recipients
 
 export type AdmissionFacts = {
   readonly recipient: Subject | null;
-  /** `absent`: unsigned, or by a self-certifying DID of another Directory that can't be asked; its reader verifies it. */
+  /**
+   * `absent`: unsigned, or by a self-certifying DID of another Directory that can't be
+   * asked; its reader verifies it.
+   */
   readonly signature: "verified" | "invalid" | "absent";
   /** Where the sender is at home, as its own document says, or else the request. */
   readonly senderHome: string | null;
-  /** What applies, or its refusal; `null` when the recipient can't receive anyway, and the source was not asked. */
+  /**
+   * What applies, or its refusal; `null` when the recipient can't receive anyway, and
+   * the source was not asked.
+   */
   readonly policy: EffectivePolicy | Fault | null;
   /** The recipient is at home at another Directory, and this node serves its own people alone. */
   readonly isForeign: boolean;
@@ -61,7 +68,7 @@ export type AdmissionFacts = {
 /** A hint: envelopes have no place for it. */
 export const senderHomeHeader = "svc-sender-home";
 
-// ----------------------------------------------------------------------------------------------- gather
+// ------------------------------------------------------------------------------------------ gather
 
 type FactSources = {
   readonly recipients: RecipientSource;
@@ -119,8 +126,8 @@ export async function gatherRecipientFacts(
 }
 
 /**
- * What `decidePolicy` needs to know of one recipient and one tag, in one round of parallel reads. The
- * block time is asked only when a policy counts in blocks.
+ * What `decidePolicy` needs to know of one recipient and one tag, in one round of parallel reads.
+ * The block time is asked only when a policy counts in blocks.
  */
 async function gatherPolicyFacts(
   source: RecipientSource,
@@ -155,7 +162,7 @@ async function gatherLinked(
   return { tagPolicy, personaPolicies: personas.filter((policy) => policy !== null) };
 }
 
-// ----------------------------------------------------------------------------------------------- decide
+// ------------------------------------------------------------------------------------------ decide
 
 /** The operator's own rules, which apply besides the recipient's policy. */
 export type OperatorRules = Pick<Config["relay"], "require_sender_signature">;
@@ -166,7 +173,10 @@ export type AdmissionRules = {
   /** The operator's block list. */
   readonly blocks?: Pick<Blocks, "checkParties"> | undefined;
   readonly limits: EnvelopeLimits;
-  /** Whether own senders reach recipients of other Directories, where only own recipients are served. */
+  /**
+   * Whether own senders reach recipients of other Directories, where only
+   * own recipients are served.
+   */
   readonly servesOwnSenders?: boolean;
   /** What the node needs of the recipient's document. */
   readonly checkRecipient?: (recipient: Subject) => Fault | null;
@@ -186,8 +196,9 @@ export type Admission = {
 };
 
 /**
- * 404 `recipient_not_found`, 422 `did_deactivated`, 403 `sender_signature_invalid` or `policy_denied`,
- * 413 `too_large`, 422 `message_expired`, and what the two checks of the node refuse.
+ * 404 `recipient_not_found`, 422 `did_deactivated`, 403 `sender_signature_invalid` or
+ * `policy_denied`, 413 `too_large`, 422 `message_expired`, and what the two checks of the node
+ * refuse.
  */
 export function decideAdmission(
   envelope: Envelope,
@@ -217,14 +228,20 @@ export function decideAdmission(
   return { recipient, sender, policy, ttlMs, ttlMsMax, expiresAtMs: envelope.timestampMs + ttlMs };
 }
 
-/** Where the operator chooses who registers, he also chooses whose mail is kept and forwarded (D460). */
+/**
+ * Where the operator chooses who registers, he also chooses whose mail is
+ * kept and forwarded (D460).
+ */
 function checkGuest(facts: AdmissionFacts, { servesOwnSenders = false }: AdmissionRules) {
   if (!facts.isForeign || (servesOwnSenders && facts.isOwnSender)) return null;
   const but = servesOwnSenders ? "; others are reached by what its own people sign" : "";
   return fault("policy_denied", `this node serves recipients of its own Directory${but}`);
 }
 
-/** 403 `sender_signature_invalid` when a signature is supplied and does not verify, or is required and missing. */
+/**
+ * 403 `sender_signature_invalid` when a signature is supplied and does not verify, or
+ * is required and missing.
+ */
 function checkSignature(
   { sender }: Envelope,
   signature: AdmissionFacts["signature"],
@@ -243,7 +260,7 @@ function checkSignature(
   );
 }
 
-// ------------------------------------------------------------------------------------- resolution for senders
+// -------------------------------------------------------------------------- resolution for senders
 
 type ResolutionParts = HomesOf & {
   readonly recipients: RecipientSource;

@@ -1,7 +1,8 @@
 /**
- * Whose an envelope is, and which envelopes with one id are repeats of each other. Clients exist that seal anew for
- * each attempt, so other bytes under an id are a repeat when their author sent both. Otherwise they are a conflict:
- * someone who learns an id could put something else in the place of the message.
+ * Whose an envelope is, and which envelopes with one id are repeats of each other. Clients exist
+ * that seal anew for each attempt, so other bytes under an id are a repeat when their author
+ * sent both. Otherwise they are a conflict: someone who learns an id could put something else in
+ * the place of the message.
  * Source: rules section 6 ("Repeats at the store"), D530.
  */
 import { utf8 } from "../../core/codec/bytes.ts";

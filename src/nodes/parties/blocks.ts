@@ -1,8 +1,8 @@
 /**
- * The operator's block list of DIDs, senders and client networks, changed with `waypost block`: one record for each entry
- * in a store of the node, so that it survives a restart and applies to every process on that store. Each process holds the
- * list as sets in memory, so a check costs a look-up. A change is announced over the bus, and every process reads the list
- * again every ten seconds.
+ * The operator's block list of DIDs, senders and client networks, changed with `waypost block`: one
+ * record for each entry in a store of the node, so that it survives a restart and applies to every
+ * process on that store. Each process holds the list as sets in memory, so a check costs a look-up.
+ * A change is announced over the bus, and every process reads the list again every ten seconds.
  */
 import type { Config } from "../../config/schema.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
@@ -31,7 +31,10 @@ type Block = {
 };
 
 export type BlockChange = {
-  /** An entry that is listed keeps its reason unless there is a new one, and stays blocked altogether where it is. */
+  /**
+   * An entry that is listed keeps its reason unless there is a new one, and stays
+   * blocked altogether where it is.
+   */
   readonly add: readonly Omit<Block, "sinceMs">[];
   /** Subjects. */
   readonly remove: readonly string[];
@@ -47,15 +50,24 @@ type BlockOutcome = {
 
 export type Blocks = {
   readonly list: () => readonly Block[];
-  /** Durable when it resolves. A store that fails may have a part of the change. 400 `invalid_request` for `operator.did`. */
+  /**
+   * Durable when it resolves. A store that fails may have a part of the change. 400
+   * `invalid_request` for `operator.did`.
+   */
   readonly change: (change: BlockChange) => Promise<BlockOutcome | Fault>;
-  /** 403 `policy_denied` when sender or recipient is blocked. The sender's signature has been verified. */
+  /**
+   * 403 `policy_denied` when sender or recipient is blocked. The sender's
+   * signature has been verified.
+   */
   readonly checkParties: (to: Did, from: Did | null) => Fault | null;
   /** 403 `policy_denied` for a client of a blocked network. */
   readonly checkClient: (client: string) => Fault | null;
   /** 403 `policy_denied` for a DID that is blocked altogether. */
   readonly checkDid: (did: Did) => Fault | null;
-  /** Calls back after each change, so that sessions from before are checked again; the result unsubscribes. */
+  /**
+   * Calls back after each change, so that sessions from before are checked again;
+   * the result unsubscribes.
+   */
   readonly follow: (changed: () => void) => () => void;
   readonly close: () => void;
 };
@@ -161,7 +173,10 @@ export function parseBlockSubject(
   );
 }
 
-/** `192.0.2.7` for `192.0.2.7/32`, and IPv6 in its shortest form, so that a network is found however it is written. */
+/**
+ * `192.0.2.7` for `192.0.2.7/32`, and IPv6 in its shortest form, so that a network is
+ * found however it is written.
+ */
 function normalNetwork(text: string): string {
   const [address = "", bits] = text.split("/");
   const isIpv6 = address.includes(":");

@@ -1,7 +1,8 @@
 /**
- * Key bundles for senders: fetched from the Caches that a recipient's document names, and handed on only while signature,
- * DID and time hold. The newest one counts, whichever Cache shows it: one that hides its bundle, repeats an earlier one,
- * shows another's, hangs or answers without end changes nothing for the others, and nothing of what this node has seen.
+ * Key bundles for senders: fetched from the Caches that a recipient's document names, and handed on
+ * only while signature, DID and time hold. The newest one counts, whichever Cache shows it: one
+ * that hides its bundle, repeats an earlier one, shows another's, hangs or answers without end
+ * changes nothing for the others, and nothing of what this node has seen.
  * Source: docs/interface.md "Key bundles", D602.
  */
 import type { VerifySignature } from "../../core/codec/bytes.ts";
@@ -29,8 +30,9 @@ import { createRateLimiter, type RateLimiter } from "./rates.ts";
 import type { Subject } from "./recipients.ts";
 
 /**
- * Why there is none: the document announces none, no Cache has one, what they show does not hold, a Cache gives no answer,
- * or the client network has asked too often. All but the first are temporary.
+ * Why there is none: the document announces none, no Cache has one, what they show does
+ * not hold, a Cache gives no answer, or the client network has asked too often. All but
+ * the first are temporary.
  */
 type BundleAbsence = "not_announced" | "none" | "invalid" | "unavailable" | "rate_limited";
 
@@ -58,7 +60,10 @@ type BundlesParts = {
   readonly now?: () => number;
 };
 
-/** What the other Caches of a mailbox showed: the newest bundle that held then, or why there was none. */
+/**
+ * What the other Caches of a mailbox showed: the newest bundle that held
+ * then, or why there was none.
+ */
 type BundleAnswer = KeyBundle | BundleAbsence;
 
 type BundlesState = BundlesParts & {
@@ -173,7 +178,10 @@ async function fetchAll(
   return newestOf(state, shown, asking);
 }
 
-/** One request through the guard of outbound requests, which follows no redirect and has the deadline. */
+/**
+ * One request through the guard of outbound requests, which follows no
+ * redirect and has the deadline.
+ */
 async function fetchFrom(
   { egress }: BundlesState,
   cache: string,

@@ -1,6 +1,7 @@
 /**
- * Records under one prefix that every process of an installation holds in memory: what an operator decides. A look costs no
- * read. A change is announced over the bus, and each process reads the records again every ten seconds.
+ * Records under one prefix that every process of an installation holds in memory: what an operator
+ * decides. A look costs no read. A change is announced over the bus, and each process reads the
+ * records again every ten seconds.
  */
 import { secondMs } from "../../core/codec/time.ts";
 import type { Bus } from "../../storage/bus.ts";
@@ -21,7 +22,10 @@ type Following<T> = {
   readonly subject: string;
   /** For the log: "the block list". */
   readonly name: string;
-  /** Called with each list that differs from the last one, oldest record of the store first or last as it comes. */
+  /**
+   * Called with each list that differs from the last one, oldest record of the store
+   * first or last as it comes.
+   */
   readonly changed: (records: readonly T[]) => void;
 };
 

@@ -1,6 +1,6 @@
 /**
- * What routes answer of DIDs, aliases and log entries that are at home at another Directory: `?home=` names it.
- * Questions end at the Directory that another one asks.
+ * What routes answer of DIDs, aliases and log entries that are at home at another Directory:
+ * `?home=` names it. Questions end at the Directory that another one asks.
  * Source: docs/trust.md "Between providers", docs/interface.md "Directory".
  */
 import { type Did, normalizeAlias } from "../../core/codec/did.ts";
@@ -13,7 +13,8 @@ import { type Absence, type Homes, hopsHeader } from "./homes.ts";
 export type HomesOf = { readonly homes?: Homes };
 
 /**
- * A route that also reads another Directory, which `?home=` names. A text that is not a home is 400, never an absence.
+ * A route that also reads another Directory, which `?home=` names. A text that is not a home
+ * is 400, never an absence.
  */
 export function readsHome(route: Route): Route {
   return {
@@ -39,7 +40,9 @@ export async function foreignDid({ homes }: HomesOf, did: Did, { query, headers,
   return foundOr(found, fault("did_not_found", "the DID is not registered"));
 }
 
-/** The home that a request names, if it is another's, and the request comes from no other Directory. */
+/**
+ * The home that a request names, if it is another's, and the request comes from no other Directory.
+ */
 function homeNamed(homes: Homes | undefined, { query, headers, network }: Call) {
   const home = query.get("home");
   const isAsked =

@@ -1,6 +1,7 @@
 /**
- * Maintenance: the operator has the node refuse writes, while reads and acknowledgements go on. One record in a store of
- * the node, so that it holds in every process on that store, also after a restart.
+ * Maintenance: the operator has the node refuse writes, while reads and acknowledgements
+ * go on. One record in a store of the node, so that it holds in every process on that
+ * store, also after a restart.
  * Source: rules section 9 ("Maintenance").
  */
 import { type Fault, fault } from "../../core/fault.ts";

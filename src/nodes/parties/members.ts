@@ -1,7 +1,8 @@
 /**
- * Who is a member of this node: DIDs that registered at its Directory, and those whose mailboxes it keeps. A record of
- * each in a store of the node, like the block list; that it was seen, by the day alone, in a record of its own, so that
- * no two writers meet. No more is kept of people here than an operator needs to run a community.
+ * Who is a member of this node: DIDs that registered at its Directory, and those whose mailboxes it
+ * keeps. A record of each in a store of the node, like the block list; that it was seen, by the day
+ * alone, in a record of its own, so that no two writers meet. No more is kept of people here than
+ * an operator needs to run a community.
  * Source: D618.
  */
 import type { Did } from "../../core/codec/did.ts";
@@ -20,12 +21,17 @@ type MemberRecord = {
 };
 
 export type SeenMember = MemberRecord & {
-  /** `YYYY-MM-DD` in UTC; `null` when it was not seen since it registered, or where this isn't kept. */
+  /**
+   * `YYYY-MM-DD` in UTC; `null` when it was not seen since it registered, or where this isn't kept.
+   */
   readonly lastSeen: string | null;
 };
 
 export type Members = {
-  /** Notes a registration, before it is submitted. Durable when it resolves; the first one of a DID stays. */
+  /**
+   * Notes a registration, before it is submitted. Durable when it resolves; the
+   * first one of a DID stays.
+   */
   readonly registered: (did: Did, invitation: string | null, nowMs: number) => Promise<void>;
   /** Notes that the DID has proven itself. Returns at once; one write for each DID and day. */
   readonly seen: (did: Did, nowMs: number) => void;

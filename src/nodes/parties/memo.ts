@@ -14,7 +14,9 @@ type MemoOptions<T> = {
   /** How long a failure is answered again without another try. */
   readonly failureMs: number;
   readonly entriesMax: number;
-  /** Values whose size strangers choose: what they may take of memory together, and what one takes. */
+  /**
+   * Values whose size strangers choose: what they may take of memory together, and what one takes.
+   */
   readonly bytes?: { readonly max: number; readonly of: (value: T) => number };
   /** Loads at one time; over it, `unavailable` at once. */
   readonly loadsMax: number;
@@ -24,7 +26,10 @@ type MemoOptions<T> = {
 
 export type Memo<T> = {
   get(key: string, load?: () => Promise<T>): Promise<T>;
-  /** Asks again the next time, also when an answer is on its way: it may be older than what made the caller forget. */
+  /**
+   * Asks again the next time, also when an answer is on its way: it may be older than
+   * what made the caller forget.
+   */
   forget(key: string): void;
   clear(): void;
   readonly size: number;

@@ -1,6 +1,7 @@
 /**
- * The operator's notice to everybody: one at a time, in a store of the node. Only what `operator.did` has signed is taken,
- * so that a moderator, or who breaks into the node, can speak in no other name.
+ * The operator's notice to everybody: one at a time, in a store of the node. Only what
+ * `operator.did` has signed is taken, so that a moderator, or who breaks into the node,
+ * can speak in no other name.
  */
 import type { Config } from "../../config/schema.ts";
 import type { VerifySignature } from "../../core/codec/bytes.ts";
@@ -20,7 +21,10 @@ import { encodeRecord } from "./records.ts";
 export type Notices = {
   /** `null` without one. */
   readonly current: () => NoticeForm | null;
-  /** Durable when it resolves. 400 `invalid_request`, also for one of before the last; 403 `invalid_signature`. */
+  /**
+   * Durable when it resolves. 400 `invalid_request`, also for one of before the last;
+   * 403 `invalid_signature`.
+   */
   readonly publish: (form: NoticeForm) => Promise<Fault | null>;
   readonly remove: () => Promise<void>;
   readonly close: () => void;
@@ -39,7 +43,9 @@ type Known = Pick<Notice, "did" | "issuedAtMs"> & { readonly kept: Kept };
 
 const aheadMsMax = 5 * minuteMs;
 const prefix = "/notice/";
-/** Each notice has its own, so that of two processes that write at once neither undoes the other. */
+/**
+ * Each notice has its own, so that of two processes that write at once neither undoes the other.
+ */
 const keyOf = ({ did, issuedAtMs }: Pick<Notice, "did" | "issuedAtMs">): string =>
   `${prefix}${did}/${issuedAtMs}`;
 

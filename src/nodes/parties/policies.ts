@@ -1,4 +1,7 @@
-/** Delivery policies and links as nodes use them, made from the forms that requests and answers have on the wire. */
+/**
+ * Delivery policies and links as nodes use them, made from the forms that requests and
+ * answers have on the wire.
+ */
 import type { Static } from "@sinclair/typebox";
 import { badInput, type Fault } from "../../core/fault.ts";
 import type {
@@ -12,7 +15,9 @@ import type {
   personaPolicyBody,
 } from "../../core/schema/identity.ts";
 
-/** The links as one object or as three members of the body, never both; absent members are empty. */
+/**
+ * The links as one object or as three members of the body, never both; absent members are empty.
+ */
 export function parseLinks(body: Static<typeof linksBody>): DeliveryPolicyLinks | Fault {
   const { delivery_policy_links: nested, did: _, ...flat } = body;
   const [extra] = Object.keys(flat);

@@ -1,7 +1,7 @@
 /**
- * Rates: a token bucket for each key over a bounded table. When the table is full, the bucket used longest ago is
- * forgotten, which gives its key a fresh burst: under a flood of keys the limiter fails open, and its memory stays
- * bounded.
+ * Rates: a token bucket for each key over a bounded table. When the table is full, the bucket used
+ * longest ago is forgotten, which gives its key a fresh burst: under a flood of keys the limiter
+ * fails open, and its memory stays bounded.
  * Source: rules section 5 "Rate limits", section 9.
  */
 import { dayMs, secondMs } from "../../core/codec/time.ts";
@@ -19,7 +19,10 @@ export type RateLimit = {
 };
 
 export type RateLimiter = {
-  /** Claims tokens, one unless it is said: 0 when they were there, else the milliseconds until they are. */
+  /**
+   * Claims tokens, one unless it is said: 0 when they were there, else the
+   * milliseconds until they are.
+   */
   readonly claim: (key: string, nowMs: number, tokens?: number) => number;
   /** Takes tokens. The count may go negative; later claims wait. */
   readonly charge: (key: string, nowMs: number, tokens: number) => void;
@@ -118,14 +121,17 @@ export function isUnlimited(client: string, settings: LoopbackRule): boolean {
 }
 
 export type NetworkPlaces = {
-  /** Returns `false`, and takes none, when the client's network has its share or all places are taken. */
+  /**
+   * Returns `false`, and takes none, when the client's network has its share
+   * or all places are taken.
+   */
   readonly take: (client: string) => boolean;
   readonly give: (client: string) => void;
 };
 
 /**
- * Places of client networks: one gets at most half of all. A client of this machine may have many others behind it, so
- * it counts in the total alone.
+ * Places of client networks: one gets at most half of all. A client of this machine may have many
+ * others behind it, so it counts in the total alone.
  */
 export function networkPlaces(max: number): NetworkPlaces {
   const share = createFairShare(max, { isSpared: isLoopbackAddress });

@@ -1,7 +1,8 @@
 /**
  * Where Relay and Cache learn about DIDs: the ledger of this process, or a Directory over HTTP.
- * A remembered answer is at most 30 s old, an absence, a failure or a DID that changes at most 2 s, and one request per
- * DID is in flight at a time. A source that can't be reached throws `unavailable`; `null` is known absence.
+ * A remembered answer is at most 30 s old, an absence, a failure or a DID that changes at most 2 s,
+ * and one request per DID is in flight at a time. A source that can't be reached throws
+ * `unavailable`; `null` is known absence.
  * Source: rules section 7.
  */
 
@@ -45,7 +46,10 @@ export type Subject = {
   readonly links: DeliveryPolicyLinks | null;
   /** How often the DID was deleted. An envelope belongs to the life for which it was admitted. */
   readonly life: number;
-  /** Of a DID that is at home at another Directory: whether its home has just confirmed the document. */
+  /**
+   * Of a DID that is at home at another Directory: whether its home has
+   * just confirmed the document.
+   */
   readonly foreign?: { readonly isFresh: boolean };
 };
 
@@ -61,7 +65,10 @@ export interface RecipientSource {
   servesGuests(): Promise<boolean>;
 }
 
-/** The setting, or else whether the Directory registers everybody: who chooses people chooses whose mail to keep. */
+/**
+ * The setting, or else whether the Directory registers everybody: who chooses people
+ * chooses whose mail to keep.
+ */
 type GuestRules = {
   readonly setting: "own" | "any" | null;
   readonly isOpen: () => boolean;
@@ -70,11 +77,17 @@ type GuestRules = {
 const servesByRule = ({ setting, isOpen }: GuestRules): boolean =>
   setting === null ? isOpen() : setting === "any";
 
-/** Subjects that a cache may hold, and what they may take of memory: strangers choose the size of their documents. */
+/**
+ * Subjects that a cache may hold, and what they may take of memory: strangers choose the
+ * size of their documents.
+ */
 export const subjectsMax = 10_000;
 export const subjectBytesMax = 64 * 1024 ** 2;
 
-/** About what a subject takes of memory: five times its JSON (measured: a document of 905 bytes takes 5.9 KB). */
+/**
+ * About what a subject takes of memory: five times its JSON (measured: a document of
+ * 905 bytes takes 5.9 KB).
+ */
 export function subjectBytes(subject: Subject | null): number {
   if (subject === null) return 256;
   return 1_024 + 5 * JSON.stringify([subject.document, subject.links]).length;
@@ -134,7 +147,7 @@ export function foreignSubject({ did, document, deactivated, isFresh }: Foreign)
   return { did, document, deactivated, links: null, life: 0, foreign: { isFresh } };
 }
 
-// ------------------------------------------------------------------------------------------- a Directory
+// ------------------------------------------------------------------------------------- a Directory
 
 type DirectoryOptions = {
   /** Injected by tests. */
@@ -153,9 +166,15 @@ type DirectoryOptions = {
 
 /** Permission must not outlive its withdrawal for longer. */
 const memoMs = 30_000;
-/** An absence, a failure, or a DID that changes: one that is looked up just before its registration is found soon. */
+/**
+ * An absence, a failure, or a DID that changes: one that is looked up just before its
+ * registration is found soon.
+ */
 const shortMs = 2_000;
-/** The time in which a submission becomes final. After it, and beyond so many DIDs, only `memoMs` holds. */
+/**
+ * The time in which a submission becomes final. After it, and beyond so many
+ * DIDs, only `memoMs` holds.
+ */
 const changeMs = 2 * minuteMs;
 const changingMax = 1_000;
 /** A document of 16 KiB and its record stay far below this as JSON. */
@@ -172,8 +191,8 @@ const policyPath = (scope: string) => (key: string) =>
   `/delivery-policies/${scope}/${encodeURIComponent(key)}`;
 
 /**
- * A Directory's public endpoints. Its address is the operator's own choice, so the rules for strange
- * destinations don't apply, but redirects and proxies are refused nevertheless.
+ * A Directory's public endpoints. Its address is the operator's own choice, so the rules for
+ * strange destinations don't apply, but redirects and proxies are refused nevertheless.
  */
 export function directoryRecipients(url: string, options: DirectoryOptions = {}): RecipientSource {
   const base = withoutTrailingSlashes(url);

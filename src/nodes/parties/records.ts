@@ -1,4 +1,6 @@
-/** Records of the nodes in a store of receipts: JSON under a key, and all of them under a prefix. */
+/**
+ * Records of the nodes in a store of receipts: JSON under a key, and all of them under a prefix.
+ */
 import { decodeUtf8, utf8 } from "../../core/codec/bytes.ts";
 import type { Receipts } from "../../storage/contract.ts";
 

@@ -1,7 +1,8 @@
 /**
- * What Relay and Cache remember of a ledger that is in a database of its own: while it is away, the mailboxes in the other
- * databases are served with answers that are some minutes old. An answer is never used once a change of its DID was
- * announced: the key in it may be replaced. What is not remembered is `unavailable`.
+ * What Relay and Cache remember of a ledger that is in a database of its own: while it is away, the
+ * mailboxes in the other databases are served with answers that are some minutes old. An answer is
+ * never used once a change of its DID was announced: the key in it may be replaced. What is not
+ * remembered is `unavailable`.
  */
 import { decodeUtf8 } from "../../core/codec/bytes.ts";
 import { minuteMs, secondMs } from "../../core/codec/time.ts";
@@ -21,7 +22,10 @@ import { changedSubject } from "./signals.ts";
 type RememberingOptions = {
   /** Announces which DIDs change. */
   readonly bus: Bus;
-  /** The time in which a submission becomes final: until then a read may still answer what it replaces. */
+  /**
+   * The time in which a submission becomes final: until then a read may still
+   * answer what it replaces.
+   */
   readonly changeMs: number;
   /** A clock that never steps back. */
   readonly now?: () => number;
@@ -108,7 +112,10 @@ class Memory<T> {
     max: subjectBytesMax,
     of: ({ bytes }) => bytes,
   });
-  /** How often something was forgotten: an answer that was on its way then may be older than the reason. */
+  /**
+   * How often something was forgotten: an answer that was on its way then may
+   * be older than the reason.
+   */
   private forgotten = 0;
 
   constructor(

@@ -1,7 +1,8 @@
 /**
- * Tiers of members: quota of the mailbox and rate of a recipient, by a name of `[tiers]`. A member who has none, or one that the
- * configuration no longer has, is served by the settings of `[cache]` and `[relay]`. One record for each member with a tier
- * in a store of the node, like the block list.
+ * Tiers of members: quota of the mailbox and rate of a recipient, by a name of `[tiers]`. A
+ * member who has none, or one that the configuration no longer has, is served by the
+ * settings of `[cache]` and `[relay]`. One record for each member with a tier in a store of
+ * the node, like the block list.
  * Source: D635.
  */
 import type { Config } from "../../config/schema.ts";
@@ -21,11 +22,17 @@ export type MailboxLimits = Pick<
 >;
 
 export type Tiers = {
-  /** The name that the operator gave, also when the configuration doesn't have it; `null` for the default. */
+  /**
+   * The name that the operator gave, also when the configuration doesn't have
+   * it; `null` for the default.
+   */
   readonly of: (did: Did) => string | null;
   /** Whether the configuration has a table for this name. */
   readonly hasTable: (tier: string) => boolean;
-  /** `null` gives the default. Durable when it resolves. 404 `not_found` for a name that is not configured. */
+  /**
+   * `null` gives the default. Durable when it resolves. 404 `not_found` for a
+   * name that is not configured.
+   */
   readonly set: (did: Did, tier: string | null) => Promise<Fault | null>;
   /** Cost: one look at a map while somebody has a tier. */
   readonly mailboxOf: (did: Did) => MailboxLimits;

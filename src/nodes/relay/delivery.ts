@@ -237,7 +237,7 @@ function madeOfRefusal({ status, code, detail }: Fault): Made {
   return { httpStatus: status, error: null, refusal: { code, message: detail } };
 }
 
-// --------------------------------------------------------------------------------------------- what other nodes answer
+// ------------------------------------------------------------------------- what other nodes answer
 
 // These bytes are untrusted. A receipt or a refusal is rebuilt from the members we know, so
 // that a destination can't speak to the sender through the Relay.

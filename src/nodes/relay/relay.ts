@@ -192,7 +192,7 @@ const tooManyWaiting = fault(
   },
 );
 
-// ---------------------------------------------------------------------------------------------- decode
+// ------------------------------------------------------------------------------------------ decode
 
 type ReceivedEnvelope = Pick<Relayed, "envelope" | "hops">;
 
@@ -214,7 +214,7 @@ function decodeReceived(node: RelayNode, call: Call): ReceivedEnvelope | Fault {
   return checkEnvelopeTime(envelope, call.nowMs, node.limits) ?? { envelope, hops: Number(hops) };
 }
 
-// ---------------------------------------------------------------------------------------------- commit
+// ------------------------------------------------------------------------------------------ commit
 
 type Admitted = Omit<Relayed, "begun">;
 
@@ -264,7 +264,7 @@ function planOf(
   });
 }
 
-// ---------------------------------------------------------------------------------------------- routes
+// ------------------------------------------------------------------------------------------ routes
 
 const codes: readonly FaultCode[] = [
   "invalid_json",
@@ -318,7 +318,7 @@ function relayRoutes(node: RelayNode): Route[] {
   ];
 }
 
-// ---------------------------------------------------------------------------------------------------- metrics
+// ----------------------------------------------------------------------------------------- metrics
 
 type RelayMetrics = {
   readonly result: (result: DeliveryResult) => void;

@@ -217,7 +217,7 @@ function conflict(size: number): Answer {
   return { status: 409, body: { contentType: sizeType, content: `${size}\n` } };
 }
 
-// ------------------------------------------------------------------------------------------------------------- copying
+// ----------------------------------------------------------------------------------------- copying
 
 /**
  * Replays the entries up to a head. What is copied is part of it by proof, so a copy never
@@ -305,7 +305,7 @@ async function consistencyFrom(
   }
 }
 
-// -------------------------------------------------------------------------------------------------------------- latest
+// ------------------------------------------------------------------------------------------ latest
 
 function latestRoute({ logs }: WitnessParts, logOf: (call: Call) => string | null): Route {
   return {

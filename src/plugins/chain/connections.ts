@@ -131,7 +131,7 @@ export class Connections {
     return this.current === null && this.nodes.some(({ reason }) => reason?.isMistake === true);
   }
 
-  // ------------------------------------------------------------------------------------------------ connections
+  // ----------------------------------------------------------------------------------- connections
 
   /** Never throws: without this loop there is no connection to the node ever again. */
   private async keep(node: ChainNode, tried: () => void): Promise<void> {

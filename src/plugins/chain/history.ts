@@ -1,18 +1,20 @@
 /**
- * How far the blocks of a chain were read for key proofs, and by which runtimes. A block says nothing about the runtime
- * that its calls are encoded for; the state before it does, which nodes soon discard, and its header says when the next
- * block has another one. In the outbox, next to the proofs:
+ * How far the blocks of a chain were read for key proofs, and by which runtimes. A block
+ * says nothing about the runtime that its calls are encoded for; the state before it does,
+ * which nodes soon discard, and its header says when the next block has another one. In the
+ * outbox, next to the proofs:
  *
  *   proofs        up to which block blocks were read, and what is unread before it (JSON)
  *   c/<n>         the first place behind each 256 blocks: its number and hash (JSON)
  *   v/<version>   the metadata of a runtime
  *
  * Laws:
- * 1. A runtime that is known stays that of the blocks that follow, until a header changes it. Near the head, where
- *    nodes have the states, it is asked for each block that has calls. Another one than the headers lead to needs two
- *    endpoints.
- * 2. Where no endpoint has it, a block is read by the head's. That was right if no header up to the head changes the
- *    runtime. If one does, the block is a gap (`proofs.ts`, law 5), and the log says so.
+ * 1. A runtime that is known stays that of the blocks that follow, until a header changes it. Near
+ *    the head, where nodes have the states, it is asked for each block that has calls. Another one
+ *    than the headers lead to needs two endpoints.
+ * 2. Where no endpoint has it, a block is read by the head's. That was right if no header
+ *    up to the head changes the runtime. If one does, the block is a gap (`proofs.ts`, law
+ *    5), and the log says so.
  * 3. Metadata is kept once the endpoint that is asked with the first gives the same, or none does.
  *
  * Source: docs/decisions.md D442.
@@ -91,7 +93,7 @@ export class History {
     this.draft = this.place;
   }
 
-  // ------------------------------------------------------------------------------------------------- runtimes
+  // -------------------------------------------------------------------------------------- runtimes
 
   /**
    * Before blocks are read: what was found for blocks that were not committed counts for
@@ -189,7 +191,7 @@ export class History {
     return found;
   }
 
-  // --------------------------------------------------------------------------------------------------- places
+  // ---------------------------------------------------------------------------------------- places
 
   /** The first of some blocks can't be read. */
   miss(first: bigint): void {

@@ -167,7 +167,7 @@ export function lackOf(
   return lacks;
 }
 
-// -------------------------------------------------------------------------------------------------------- extrinsics
+// -------------------------------------------------------------------------------------- extrinsics
 
 /** What surrounds a call in an extrinsic at one runtime version. */
 export type Frame = {

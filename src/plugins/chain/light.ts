@@ -177,7 +177,7 @@ class LightClient {
     return (await this.start()).ask(method, params, answerMsMax);
   }
 
-  // ------------------------------------------------------------------------------------------------- answers
+  // --------------------------------------------------------------------------------------- answers
 
   private answer(method: string, params: readonly unknown[]): Promise<unknown> {
     const [first, second] = params;
@@ -230,7 +230,7 @@ class LightClient {
     return number !== undefined && number + statesKept < (await this.finalized()).number;
   }
 
-  // ------------------------------------------------------------------------------------------------- headers
+  // --------------------------------------------------------------------------------------- headers
 
   private async finalized(): Promise<{ readonly number: bigint; readonly hash: string }> {
     const hash = parseHash(await this.ask("chain_getFinalizedHead", []));

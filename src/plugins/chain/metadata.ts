@@ -209,7 +209,7 @@ function blockTimeOf(chain: layouts.ChainShape): number {
   return slot || 2 * constant("Timestamp", "MinimumPeriod") || layouts.blockTimeMsDefault;
 }
 
-// ------------------------------------------------------------------------------------------------- shapes of types
+// --------------------------------------------------------------------------------- shapes of types
 
 /**
  * A type of the metadata as a text like `Codec.shape`: names of fields do not show, names
@@ -240,7 +240,7 @@ function shapeOf(lookup: PortableRegistry, id: SiLookupTypeId, depth = 0): strin
 
 const listOf = (item: string): string => (item === "u8" ? "bytes" : `[${item}]`);
 
-// ---------------------------------------------------------------------------------------------- storage keys
+// ------------------------------------------------------------------------------------ storage keys
 
 const prefixes = new Map(
   (Object.keys(layouts.items) as layouts.StorageItemName[]).map((name) => [

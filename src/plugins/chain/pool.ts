@@ -1,12 +1,13 @@
 /**
- * The submission pool as a state machine: events in, actions out, no I/O and no clock. An entry is one call of
- * ours, with the extrinsic that is signed for it. `Entry.state` in its life:
+ * The submission pool as a state machine: events in, actions out, no I/O and no clock. An entry is
+ * one call of ours, with the extrinsic that is signed for it. `Entry.state` in its life:
  *
  *   storing --stored--> waiting --send--> sending --answered--> waiting    (due again after a time,
  *                        |  ^  ^                                           or over another connection)
  *           reconsider   |  |  +-signed- signing <- refused by a node, in another era for the same nonce
  *                        v  |               ^
- *                     inspected ------------+ absent: the state shows no such call and would take it
+ *                     inspected ------------+ absent: the state shows no
+ *                     such call and would take it
  *                        |
  *                        +--> unsure -> inspected  an only endpoint lacks blocks that may hold it: again some blocks later
  *                        |
@@ -14,24 +15,30 @@
  *
  * `reconsider` runs at each head that was scanned: shown by the node in use -> `confirm` (a second endpoint has the
  * same block and state, endpoints.ts) -> every block up to it scanned, and the calls in them ended -> `scanned`. A head
- * that differs, or that no endpoint confirms, goes no further, and no entry moves by it. A proof that a node calls
- * invalid is inspected at once. A call had its chance when a node had it, its nonce being the next, for half its
- * lifetime without a gap in the blocks seen. What an only endpoint includes nowhere, or can't show, ends nothing: it may
- * lie, and the next honest answer decides.
+ * that differs, or that no endpoint confirms, goes no further, and no entry moves by it. A
+ * proof that a node calls invalid is inspected at once. A call had its chance when a node
+ * had it, its nonce being the next, for half its lifetime without a gap in the blocks seen.
+ * What an only endpoint includes nowhere, or can't show, ends nothing: it may lie, and the
+ * next honest answer decides.
  *
  * Laws:
- * 1. An entry ends once: `finalized` or `failed` when a finalized block holds its extrinsic or the head's state
- *    decides, as a second endpoint has it too (`submissions.ts` reports both), `dropped` only when the extrinsic can't
- *    enter any more by what two endpoints have. The state is asked before anything is signed again: a node may have hidden a block.
- * 2. An extrinsic can't enter any more when its era is over or its nonce is used, both by the finalized head, and
- *    every finalized block since its birth was scanned. A node's answer ends nothing. Nothing signs the era of a call
- *    with its own proof, so its bytes are valid again a life later: only the state ends it.
- * 3. The extrinsics of an entry that may still enter have one nonce, so at most one of them enters; a call with its own
- *    proof has one effect in however many. So what a node bans, or a new runtime refuses, is signed again for its nonce
- *    an eighth of a life later, and for another nonce only when none of them can enter any more.
- * 4. What is signed again takes the lowest free nonce: so a gap is closed when the calls above it have outlived it.
- *    They do, because nothing is signed again for a nonce above a gap: law 3 would give it another life each time.
- * 5. Calls are sent by nonce, then those with their own proof; a node whose pool is full gets them again later.
+ * 1. An entry ends once: `finalized` or `failed` when a finalized block holds its extrinsic or the
+ *    head's state decides, as a second endpoint has it too (`submissions.ts` reports both),
+ *    `dropped` only when the extrinsic can't enter any more by what two endpoints have. The state
+ *    is asked before anything is signed again: a node may have hidden a block.
+ * 2. An extrinsic can't enter any more when its era is over or its nonce is used, both by the
+ *    finalized head, and every finalized block since its birth was scanned. A node's answer ends
+ *    nothing. Nothing signs the era of a call with its own proof, so its bytes are valid again a
+ *    life later: only the state ends it.
+ * 3. The extrinsics of an entry that may still enter have one nonce, so at most one of them enters;
+ *    a call with its own proof has one effect in however many. So what a node bans, or a new
+ *    runtime refuses, is signed again for its nonce an eighth of a life later, and for another
+ *    nonce only when none of them can enter any more.
+ * 4. What is signed again takes the lowest free nonce: so a gap is closed when the calls above it
+ *    have outlived it. They do, because nothing is signed again for a nonce above a gap: law 3
+ *    would give it another life each time.
+ * 5. Calls are sent by nonce, then those with their own proof; a node whose pool is
+ *    full gets them again later.
  *
  * Source: docs/decisions.md D74, D75.
  */
@@ -210,7 +217,7 @@ export class SubmissionPool<E extends Entry = Entry> {
     this.lowestNonce = Math.min(this.lowestNonce, entry.nonce);
   }
 
-  // ------------------------------------------------------------------------------------------------- sending
+  // --------------------------------------------------------------------------------------- sending
 
   /** A new connection knows nothing of what was sent over the last one. */
   connected(): PoolAction<E>[] {
@@ -295,7 +302,7 @@ export class SubmissionPool<E extends Entry = Entry> {
     return this.sendNext(entry);
   }
 
-  // ----------------------------------------------------------------------------------------------- following
+  // ------------------------------------------------------------------------------------- following
 
   /**
    * A request about it had no result: it stays as it was. Whether its state was to be

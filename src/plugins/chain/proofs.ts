@@ -1,26 +1,30 @@
 /**
- * The key proofs of self-certifying DIDs on a chain: the calls of every finalized block, from the first block on, each
- * applied to the proof of its DID as the embedded ledger does it (`core/ledger/keep.ts`), and kept next to the outbox.
+ * The key proofs of self-certifying DIDs on a chain: the calls of every finalized block, from the
+ * first block on, each applied to the proof of its DID as the embedded ledger does it
+ * (`core/ledger/keep.ts`), and kept next to the outbox.
  *
  * Laws:
- * 1. Proofs and the number of the block up to which blocks were read are one commit. After a crash or an absence,
- *    reading goes on there.
- * 2. No call needs an event, which nodes discard long before the body of a block. The runtime runs a call with a proof
- *    before a block may have it (`admit` in runtime/pallets/did-registry/src/proofs.rs), so in a general extrinsic it
- *    was applied; in the extrinsic of an account it was refused. Of a registration, the account's own call, a block
- *    does not show which, but the state does for ever, as two endpoints have it: a name is registered once, and its
- *    expiry stays. Of several with this expiry, those before the first other change are alternatives, the oldest, until
- *    the record decides.
- * 3. A call counts only where it is the next one by the proof, and its signature holds. So blocks may be read twice,
- *    and no proof goes back. Only the signature that a call adds is verified.
- * 4. A proof is served only while it leads to the record of the head: behind a gap it is absent, never wrong.
- * 5. Blocks that a node has discarded are asked of the other endpoints, such as an archive node. Where none has them,
- *    reading goes on behind them, and they are asked for again at each start and each hour. So are blocks whose runtime
- *    no endpoint has (`history.ts`).
- * 6. No call stops the reading. A block has calls of strangers, of any length, that the runtime refused. Nor does a DID
- *    about which two endpoints disagree: it is put aside, and read from its block on when they agree.
- * 7. Blocks that were read by their numbers lead to the head that was confirmed. Where they don't, reading goes on from
- *    a place that is kept each 256 blocks.
+ * 1. Proofs and the number of the block up to which blocks were read are one commit. After a crash
+ *    or an absence, reading goes on there.
+ * 2. No call needs an event, which nodes discard long before the body of a block. The runtime runs
+ *    a call with a proof before a block may have it (`admit` in
+ *    runtime/pallets/did-registry/src/proofs.rs), so in a general extrinsic it was applied; in the
+ *    extrinsic of an account it was refused. Of a registration, the account's own call, a block
+ *    does not show which, but the state does for ever, as two endpoints have it: a name is
+ *    registered once, and its expiry stays. Of several with this expiry, those before the first
+ *    other change are alternatives, the oldest, until the record decides.
+ * 3. A call counts only where it is the next one by the proof, and its signature holds. So blocks
+ *    may be read twice, and no proof goes back. Only the signature that a call adds is verified.
+ * 4. A proof is served only while it leads to the record of the head: behind a gap
+ *    it is absent, never wrong.
+ * 5. Blocks that a node has discarded are asked of the other endpoints, such as an archive node.
+ *    Where none has them, reading goes on behind them, and they are asked for again at each start
+ *    and each hour. So are blocks whose runtime no endpoint has (`history.ts`).
+ * 6. No call stops the reading. A block has calls of strangers, of any length, that the runtime
+ *    refused. Nor does a DID about which two endpoints disagree: it is put aside, and read from its
+ *    block on when they agree.
+ * 7. Blocks that were read by their numbers lead to the head that was confirmed. Where they don't,
+ *    reading goes on from a place that is kept each 256 blocks.
  *
  * Source: docs/trust.md "Key proofs".
  */
@@ -130,7 +134,7 @@ export class KeyProofs {
     }
   }
 
-  // ------------------------------------------------------------------------------------------------- following
+  // ------------------------------------------------------------------------------------- following
 
   /** What fails for lack of an answer goes on with the next head. */
   follow(): void {

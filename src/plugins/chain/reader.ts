@@ -307,7 +307,7 @@ function corrupt(what: string): never {
   throw new StoreError("corrupt", `the chain has a ${what} that can't be read`);
 }
 
-// ------------------------------------------------------------------------------------------------------------ blocks
+// ------------------------------------------------------------------------------------------ blocks
 
 /** A call of ours in a block, and what surrounds it. */
 type BlockExtrinsic = Carried & { readonly frame: Frame };
@@ -341,7 +341,7 @@ export function extrinsicsIn(
   return found;
 }
 
-// ----------------------------------------------------------------------------------------- finalized blocks
+// -------------------------------------------------------------------------------- finalized blocks
 
 /** Scans finalized blocks, each once and in order. */
 export class FinalizedScan {

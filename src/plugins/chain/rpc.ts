@@ -269,7 +269,7 @@ export async function within<T>(
   return outcome;
 }
 
-// --------------------------------------------------------------------------------------- parsing of answers
+// ------------------------------------------------------------------------------ parsing of answers
 
 export type Header = {
   readonly number: bigint;

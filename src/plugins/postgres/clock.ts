@@ -1,18 +1,24 @@
 /**
- * The clock of this machine compared with the database's. Messages expire by the clocks of nodes: one that is far from
- * the others' would end lives early, or late. So each answered write carries the database's time, and a node whose
- * clock is more than five seconds away is refused until both agree again, at its start and later.
+ * The clock of this machine compared with the database's. Messages expire by the clocks of nodes:
+ * one that is far from the others' would end lives early, or late. So each answered write carries
+ * the database's time, and a node whose clock is more than five seconds away is refused until both
+ * agree again, at its start and later.
  */
 import { StoreError } from "../../storage/contract.ts";
 
-/** How far the clocks may be apart. The schema refuses writes of a later time, too (`check_time`). */
+/**
+ * How far the clocks may be apart. The schema refuses writes of a later time, too (`check_time`).
+ */
 export const clockMsMax = 5_000;
 
 /** The last column of a statement that `DatabaseClock.follow` reads. */
 export const clockColumn = "extract(epoch from clock_timestamp()) * 1000 as now_ms";
 
 export class DatabaseClock {
-  /** How far the database's clock is ahead, by the last answer; negative when it is behind. Blocks follow it. */
+  /**
+   * How far the database's clock is ahead, by the last answer; negative when it is
+   * behind. Blocks follow it.
+   */
   aheadMs = 0;
   /** The least by which the clocks are apart, whenever the answer was on its way. */
   private apartMs = 0;

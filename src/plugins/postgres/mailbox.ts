@@ -1,6 +1,6 @@
 /**
- * The mailbox over PostgreSQL. Writes of one turn are one call of a function of the schema; their decisions are
- * exact for a mailbox, whichever nodes write. Each read is one statement.
+ * The mailbox over PostgreSQL. Writes of one turn are one call of a function of the schema; their
+ * decisions are exact for a mailbox, whichever nodes write. Each read is one statement.
  */
 import { equalBytes } from "../../core/codec/bytes.ts";
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
@@ -255,7 +255,7 @@ export class PostgresMailbox implements Mailbox {
   }
 }
 
-// ------------------------------------------------------------------------------------------------ writing
+// ----------------------------------------------------------------------------------------- writing
 
 const uuidForm = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
@@ -264,8 +264,8 @@ function isUuid(id: Uuid): boolean {
 }
 
 /**
- * The entries as JSON, and their envelopes one after the other. One beyond its share gets a store without room: other
- * refusals come before that one, so the database still decides about them.
+ * The entries as JSON, and their envelopes one after the other. One beyond its share gets a store
+ * without room: other refusals come before that one, so the database still decides about them.
  */
 function encodeStores(
   given: readonly Storing[],
@@ -335,7 +335,10 @@ function encodePlace({ own, pool, poolMax, isRest }: MailboxPlace) {
   };
 }
 
-/** Number, outcome, end of the known entry, pool, size; whether the known one is the same, and its author. */
+/**
+ * Number, outcome, end of the known entry, pool, size; whether the known one is
+ * the same, and its author.
+ */
 type Answered = readonly [
   number,
   string,
@@ -373,7 +376,7 @@ function storeOutcome(
   return { kind: "full", scope: "store" };
 }
 
-// ------------------------------------------------------------------------------------------------ reading
+// ----------------------------------------------------------------------------------------- reading
 
 type FoundPage = { readonly rows: readonly SqlRow[]; readonly next: string | null };
 

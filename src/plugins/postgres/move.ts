@@ -1,8 +1,9 @@
 /**
- * Moves places between the shards of a store while nodes work. A place that moves takes no writes (nodes wait), and is
- * read where it was until its copy is whole: `leaving` at the old shard, `arriving` at the new one, then `gone` and
- * `here`, each its own commit. When the process dies before `gone`, any node opens the place where it was; after it,
- * where it went. What a dead mover left behind is removed by nodes (`Places.clear`), or by the next move.
+ * Moves places between the shards of a store while nodes work. A place that moves takes no writes
+ * (nodes wait), and is read where it was until its copy is whole: `leaving` at the old shard,
+ * `arriving` at the new one, then `gone` and `here`, each its own commit. When the process dies
+ * before `gone`, any node opens the place where it was; after it, where it went. What a dead mover
+ * left behind is removed by nodes (`Places.clear`), or by the next move.
  */
 import { StoreError } from "../../storage/contract.ts";
 import { endArrival, openArrived, type PlaceTable, readPlaces, type Shard } from "./places.ts";

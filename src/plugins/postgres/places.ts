@@ -1,8 +1,9 @@
 /**
- * Several databases as one store. A key (of a mailbox, a claim, a receipt) belongs to one of 1,024 places by the hash
- * of the DID that it names, and each place is in one shard: a schema of a database. An operation touches one place, so
- * there is no transaction between databases. A shard's own table `place` lists its places, and every read and write
- * checks it: what a node remembers of it may be old. A miss queries every shard, then retries.
+ * Several databases as one store. A key (of a mailbox, a claim, a receipt) belongs to one of 1,024
+ * places by the hash of the DID that it names, and each place is in one shard: a schema of a
+ * database. An operation touches one place, so there is no transaction between databases. A shard's
+ * own table `place` lists its places, and every read and write checks it: what a node remembers of
+ * it may be old. A miss queries every shard, then retries.
  */
 
 import { late, withDeadline } from "../../core/std/bounded.ts";
@@ -21,7 +22,7 @@ function isElsewhere(error: unknown): boolean {
   );
 }
 
-// ------------------------------------------------------------------------------------------------ shards
+// ------------------------------------------------------------------------------------------ shards
 
 type Sharded = { readonly mailbox: Mailbox; readonly replay: Replay; readonly receipts: Receipts };
 
@@ -48,7 +49,7 @@ export class Shard {
   }
 }
 
-// ------------------------------------------------------------------------------------------------ places
+// ------------------------------------------------------------------------------------------ places
 
 type PlaceState = {
   readonly state: "here" | "leaving" | "gone" | "arriving";
@@ -68,7 +69,10 @@ export async function readPlaces({ pool }: Pick<Shard, "pool">): Promise<PlaceTa
   return found;
 }
 
-/** A place whose copy is whole and left its old shard is opened in the new one; true when there was one. */
+/**
+ * A place whose copy is whole and left its old shard is opened in the new one;
+ * true when there was one.
+ */
 export async function openArrived(
   shards: readonly Shard[],
   tables: readonly PlaceTable[],
@@ -195,7 +199,10 @@ export class Places {
     await this.clear();
   }
 
-  /** Removes what dead movers left, while all shards answer. Cost: one statement for each shard and each such place. */
+  /**
+   * Removes what dead movers left, while all shards answer. Cost: one statement for each
+   * shard and each such place.
+   */
   private async clear(): Promise<void> {
     await this.look();
     for (const [n, table] of this.tables.entries())
@@ -205,9 +212,9 @@ export class Places {
   }
 
   /**
-   * A copy whose place has another owner, which left it or is leaving it by no such move; or a place that is open
-   * elsewhere. The others are asked after what this shard said: a move leaves its first place before it arrives at
-   * another.
+   * A copy whose place has another owner, which left it or is leaving it by no such move; or a
+   * place that is open elsewhere. The others are asked after what this shard said: a move leaves
+   * its first place before it arrives at another.
    */
   private async isLeft(n: number, no: number, move: string): Promise<boolean> {
     const own = (await placeIn(this.shards[n]!, no))?.state;
@@ -234,10 +241,11 @@ export class Places {
   }
 }
 
-// ------------------------------------------------------------------------------------------------ capabilities
+// ------------------------------------------------------------------------------------ capabilities
 
 /**
- * Throws the failure of the only shard, or of all; `partial` while some do not answer in time, the first among them.
+ * Throws the failure of the only shard, or of all; `partial` while some do not answer in
+ * time, the first among them.
  */
 export async function probeShards(shards: readonly Shard[]): Promise<void> {
   const failures = await Promise.all(shards.map(failureOf));

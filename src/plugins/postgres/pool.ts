@@ -1,8 +1,8 @@
 /**
- * The connections of a process to PostgreSQL, and what every operation does with them. Reads are tried again when a
- * connection breaks. A write whose answer was lost is sent again under its own number, and the
- * database answers its outcome (`begin_write` in schema.sql). Only committed writes are answered;
- * when the outcome can't be read in time, the operation is `unavailable`.
+ * The connections of a process to PostgreSQL, and what every operation does with them. Reads are
+ * tried again when a connection breaks. A write whose answer was lost is sent again under its own
+ * number, and the database answers its outcome (`begin_write` in schema.sql). Only committed writes
+ * are answered; when the outcome can't be read in time, the operation is `unavailable`.
  */
 import { errorText } from "../../core/fault.ts";
 import type { BatchLimits } from "../../storage/batcher.ts";
@@ -24,7 +24,7 @@ export const batchLimits: BatchLimits = {
   runningMax: 2,
 };
 
-// --------------------------------------------------------------------------------------------------- the pool
+// ---------------------------------------------------------------------------------------- the pool
 
 /** The most operations that may wait for a connection. */
 const waitingMax = 4_096;
@@ -32,8 +32,8 @@ const waitingMax = 4_096;
 const findOutMsMax = 15_000;
 const againMs = 100;
 /**
- * Serialization failure, deadlock, and no partition, where a node whose clock is ahead has just dropped it: the
- * statement changed nothing and can be sent again.
+ * Serialization failure, deadlock, and no partition, where a node whose clock is ahead has just
+ * dropped it: the statement changed nothing and can be sent again.
  */
 const againCodes = new Set(["40001", "40P01", "23514"]);
 const againMax = 5;
@@ -160,8 +160,8 @@ export class Pool {
   }
 
   /**
-   * Calls a writing function of the schema, whose first parameters are the writer and the number of the
-   * write, and answers its result: it runs exactly once, whatever happens to connections.
+   * Calls a writing function of the schema, whose first parameters are the writer and the number of
+   * the write, and answers its result: it runs exactly once, whatever happens to connections.
    */
   async write(name: string, parameters: readonly Parameter[]): Promise<unknown> {
     await this.checkClock();
@@ -190,9 +190,9 @@ export class Pool {
   }
 
   /**
-   * Several statements that are committed together or not at all. `work` may run again when the connection broke
-   * before the commit; when it broke in the commit, the database answers whether it was committed. A migration is not
-   * numbered: there may be no table for it.
+   * Several statements that are committed together or not at all. `work` may run again when the
+   * connection broke before the commit; when it broke in the commit, the database answers whether
+   * it was committed. A migration is not numbered: there may be no table for it.
    */
   async transaction<T>(
     work: (query: Query) => Promise<T>,
@@ -238,7 +238,10 @@ export class Pool {
     }
   }
 
-  /** Whether the slot's last write was committed. The lock waits for a lost twin that still works on it. */
+  /**
+   * Whether the slot's last write was committed. The lock waits for a lost
+   * twin that still works on it.
+   */
   private async isCommitted(slot: Slot): Promise<boolean> {
     const text = this.named("select seq from {s}.writer where id = $1 for update");
     for (const endMs = performance.now() + findOutMsMax; ; await Bun.sleep(againMs)) {
@@ -257,7 +260,8 @@ export class Pool {
   }
 
   /**
-   * Works with one connection, which no other work uses meanwhile, and again at once, then in steps, where that helps.
+   * Works with one connection, which no other work uses meanwhile, and again at once, then in
+   * steps, where that helps.
    */
   private async withSlot<T>(
     work: (slot: Slot) => Promise<T>,

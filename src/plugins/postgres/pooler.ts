@@ -1,6 +1,7 @@
 /**
- * Refuses a pooler that gives each transaction another session of the server (pgbouncer: `pool_mode = transaction`). Writes
- * are numbered by connection, and statements are prepared in a session, so both need one session for each connection.
+ * Refuses a pooler that gives each transaction another session of the server (pgbouncer: `pool_mode
+ * = transaction`). Writes are numbered by connection, and statements are prepared in a session, so
+ * both need one session for each connection.
  */
 import type { SqlConnection } from "./connection.ts";
 import type { Pool } from "./pool.ts";
@@ -18,8 +19,8 @@ export async function refusePooler(pool: Pool): Promise<void> {
 }
 
 /**
- * A pooler hands out the session that was free last, or each in turn: the one's last for the other's transaction, or another
- * one for the one's next.
+ * A pooler hands out the session that was free last, or each in turn: the one's last for the
+ * other's transaction, or another one for the one's next.
  */
 async function hasSessions(pool: Pool): Promise<boolean> {
   const [one, other] = [pool.newConnection(), pool.newConnection()];

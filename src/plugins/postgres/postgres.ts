@@ -1,7 +1,7 @@
 /**
- * The PostgreSQL driver and its options: every capability in one schema of a database that several nodes share, or in
- * several (places.ts). What it answers survives the death of the database's machine, and with a synchronous standby the
- * loss of it.
+ * The PostgreSQL driver and its options: every capability in one schema of a database that several
+ * nodes share, or in several (places.ts). What it answers survives the death of the database's
+ * machine, and with a synchronous standby the loss of it.
  */
 import { z } from "zod";
 import { hourMs } from "../../core/codec/time.ts";

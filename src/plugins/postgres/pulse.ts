@@ -1,7 +1,8 @@
 /**
- * Whether a database answers. Work that stays without an answer for a second makes the process look, over a connection of
- * its own; so does work that can't connect. When the look fails, what waits ends, and work is refused at once until a later
- * look succeeds: a frozen server, or one behind a cut network, would otherwise take the time of a statement from each caller.
+ * Whether a database answers. Work that stays without an answer for a second makes the process
+ * look, over a connection of its own; so does work that can't connect. When the look fails, what
+ * waits ends, and work is refused at once until a later look succeeds: a frozen server, or one
+ * behind a cut network, would otherwise take the time of a statement from each caller.
  */
 import { errorText } from "../../core/fault.ts";
 import { late, Waiters, withDeadline } from "../../core/std/bounded.ts";
@@ -31,7 +32,9 @@ export class Pulse {
     if (this.reason !== null) throw refusalOf(this.reason);
   }
 
-  /** The outcome of a statement; `late` after `msMax`, and when the database turns out to be away. */
+  /**
+   * The outcome of a statement; `late` after `msMax`, and when the database turns out to be away.
+   */
   async watch<T>(statement: PromiseLike<T>, msMax: number): Promise<T | typeof late> {
     const timer = setInterval(() => this.suspect(), silentMsMax);
     try {

@@ -1,14 +1,15 @@
 /**
- * What the store keeps besides mailboxes: the table of the embedded ledger, replay claims and receipts.
+ * What the store keeps besides mailboxes: the table of the embedded ledger,
+ * replay claims and receipts.
  *
- * The ledger's work is synchronous and PostgreSQL is not: work runs against what was fetched, stops at the first key
- * that was not, and runs again once that is there. The commits of one turn are one transaction, which holds the
- * ledger's lock from its first read to its commit: a process that lost its connection has lost the lock and its writes
- * with it, so two block makers never both write.
+ * The ledger's work is synchronous and PostgreSQL is not: work runs against what was fetched, stops
+ * at the first key that was not, and runs again once that is there. The commits of one turn are one
+ * transaction, which holds the ledger's lock from its first read to its commit: a process that lost
+ * its connection has lost the lock and its writes with it, so two block makers never both write.
  *
- * Claims and receipts are decided by their primary keys: an insert that meets a row waits for it, in the order of keys.
- * Keys are texts of any characters, U+0000 among them, which no text of the database can hold, so bytes are the keys
- * there.
+ * Claims and receipts are decided by their primary keys: an insert that meets a row waits for it,
+ * in the order of keys. Keys are texts of any characters, U+0000 among them, which no text of the
+ * database can hold, so bytes are the keys there.
  */
 import { concatBytes, utf8 } from "../../core/codec/bytes.ts";
 import { sha256 } from "../../core/codec/crypto.ts";
@@ -35,8 +36,8 @@ type Entries = readonly (readonly [string, Uint8Array])[];
 const runsMax = 1_000;
 
 /**
- * What was fetched of the table. Anything else reads as absent, and is wanted: its reader runs again with it, and
- * the result of the run before is discarded.
+ * What was fetched of the table. Anything else reads as absent, and is wanted: its reader runs
+ * again with it, and the result of the run before is discarded.
  */
 class Fetched implements TableView {
   readonly ranges = new Map<string, Entries>();
@@ -138,7 +139,10 @@ export class PostgresTable implements SharedTable {
     return seen;
   }
 
-  /** While no server takes writes: from a standby that has the last block and call that this process knows of. */
+  /**
+   * While no server takes writes: from a standby that has the last block and call
+   * that this process knows of.
+   */
   private async fetchFromStandby(
     keys: readonly string[],
     failure: unknown,
@@ -258,9 +262,12 @@ async function writeAll(
   }
 }
 
-// ------------------------------------------------------------------------------------------------ claims and receipts
+// ----------------------------------------------------------------------------- claims and receipts
 
-/** Byte strings one after the other as one parameter, and where each begins: the database counts from 1. */
+/**
+ * Byte strings one after the other as one parameter, and where each begins:
+ * the database counts from 1.
+ */
 export function packed(values: readonly Uint8Array[]): {
   readonly bytes: Uint8Array;
   readonly starts: number[];
@@ -281,8 +288,8 @@ type ClaimRow = {
 };
 
 /**
- * The bytes of a row for a tag, in hex: its UTF-8, or with lone surrogates, which that can't hold, its UTF-16. No two
- * texts have the same bytes, and an export finds the text again.
+ * The bytes of a row for a tag, in hex: its UTF-8, or with lone surrogates, which that can't hold,
+ * its UTF-16. No two texts have the same bytes, and an export finds the text again.
  */
 export function tagKeyOf(tag: string): string {
   return tag.isWellFormed()
@@ -295,8 +302,8 @@ export function textOfTag(key: Uint8Array): string {
 }
 
 /**
- * The first ten bits of the SHA-256 of the DID that a text names, as `place_of` in schema.sql: so what belongs to a
- * mailbox is where the mailbox is. Texts without one are spread.
+ * The first ten bits of the SHA-256 of the DID that a text names, as `place_of` in schema.sql: so
+ * what belongs to a mailbox is where the mailbox is. Texts without one are spread.
  */
 export function placeOf(text: string): number {
   const [owner] = /did:svc:\w+/.exec(text) ?? [text];
@@ -305,8 +312,8 @@ export function placeOf(text: string): number {
 }
 
 /**
- * The same for a receipt: two bytes that begin with its place, then its UTF-16 units, in whose order a scan finds them.
- * Those that a scan finds begin with a slash, and are all of place 0.
+ * The same for a receipt: two bytes that begin with its place, then its UTF-16 units, in whose
+ * order a scan finds them. Those that a scan finds begin with a slash, and are all of place 0.
  */
 const rowKeyOf = (key: string): string =>
   (placeOfReceipt(key) << 6).toString(16).padStart(4, "0") +

@@ -1,6 +1,6 @@
 /**
- * The schema of the database: its version and its partitions. `waypost storage migrate` makes it; a node opens a schema
- * that its version may read. Tables and functions are in `schema.sql`.
+ * The schema of the database: its version and its partitions. `waypost storage migrate` makes it; a
+ * node opens a schema that its version may read. Tables and functions are in `schema.sql`.
  */
 /// <reference path="./sql.d.ts" />
 import { dayMs } from "../../core/codec/time.ts";
@@ -10,13 +10,13 @@ import type { Pool } from "./pool.ts";
 import type { PostgresOptions } from "./postgres.ts";
 import definitions from "./schema.sql" with { type: "text" };
 
-// ---------------------------------------------------------------------------------------------------------- partitions
+// -------------------------------------------------------------------------------------- partitions
 
 const idleMailboxesAtOnce = 1_000;
 
 /**
- * A write makes the partitions that it needs; they are dropped when their span of time is over and the clocks of all nodes
- * are past it. Several nodes may try at once: the database lets one do it.
+ * A write makes the partitions that it needs; they are dropped when their span of time is over and
+ * the clocks of all nodes are past it. Several nodes may try at once: the database lets one do it.
  */
 export class Expiry {
   /** The search for idle mailboxes continues at this number. */
@@ -25,7 +25,10 @@ export class Expiry {
 
   constructor(
     private readonly pool: Pool,
-    /** How long ago a span must have ended: longer than clocks of nodes differ and than any write lasts. */
+    /**
+     * How long ago a span must have ended: longer than clocks of nodes differ
+     * and than any write lasts.
+     */
     private readonly graceMs: number,
   ) {}
 
@@ -55,7 +58,7 @@ export class Expiry {
   }
 }
 
-// --------------------------------------------------------------------------------------------------- version
+// ----------------------------------------------------------------------------------------- version
 
 const schemaVersion = 1;
 
@@ -67,7 +70,10 @@ const tallySpanMs = 60_000;
 /** A database answers, and its schema does not fit. */
 export class SchemaProblem extends StoreError {}
 
-/** Locks of the ledger and of moves are the server's own, so all nodes use one: with Citus, its coordinator. */
+/**
+ * Locks of the ledger and of moves are the server's own, so all nodes use one:
+ * with Citus, its coordinator.
+ */
 async function refuseWorker(pool: Pool): Promise<void> {
   const [found] = await pool.query(
     "select to_regclass('pg_dist_local_group') is not null as citus",
@@ -79,7 +85,10 @@ async function refuseWorker(pool: Pool): Promise<void> {
     throw new SchemaProblem("unavailable", "a worker of Citus: `urls` must name the coordinator");
 }
 
-/** The version of the schema, or `null` when there is none; throws when this program is too old for it. */
+/**
+ * The version of the schema, or `null` when there is none; throws when this
+ * program is too old for it.
+ */
 async function readVersion(pool: Pool): Promise<number | null> {
   await refuseWorker(pool);
   const [found] = await pool.query("select to_regclass('{s}.meta') is not null as there");
@@ -133,7 +142,9 @@ function statementsOf(script: string): string[] {
   return text.split(/;\n(?=\n*(?:create|do) )/).map((one) => one.trim().replace(/;$/, ""));
 }
 
-/** Makes the schema in one transaction; returns what was done. `places` are the first that it has. */
+/**
+ * Makes the schema in one transaction; returns what was done. `places` are the first that it has.
+ */
 export async function migrateSchema(
   pool: Pool,
   { schema, partition_ms }: Pick<PostgresOptions, "schema" | "partition_ms">,

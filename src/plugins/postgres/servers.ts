@@ -1,8 +1,9 @@
 /**
- * The servers of one database: which of them takes its writes, whether a standby has what it answers, and a standby to read
- * from while none takes writes. A promotion begins a timeline, so of two servers that take writes, an old primary that came
- * back among them, the one with the higher timeline is the database. All servers are asked before each new connection, and
- * every few seconds while there is work: a connection to a lower timeline ends before its next work, reads included.
+ * The servers of one database: which of them takes its writes, whether a standby has what it
+ * answers, and a standby to read from while none takes writes. A promotion begins a timeline, so of
+ * two servers that take writes, an old primary that came back among them, the one with the higher
+ * timeline is the database. All servers are asked before each new connection, and every few seconds
+ * while there is work: a connection to a lower timeline ends before its next work, reads included.
  */
 import { SQL } from "bun";
 import { minuteMs } from "../../core/codec/time.ts";
@@ -18,9 +19,9 @@ export type SqlPoolSettings = PostgresOptions & { readonly ca: string | null };
 const connectMsMax = 5_000;
 
 /**
- * Statements touch few rows and find them by index, which the planner can't know: it would read whole partitions to join
- * them. Planning takes longer than execution, so each plan is made once: by a look at each new connection, since Citus must
- * plan anew.
+ * Statements touch few rows and find them by index, which the planner can't know: it would read
+ * whole partitions to join them. Planning takes longer than execution, so each plan is made once:
+ * by a look at each new connection, since Citus must plan anew.
  */
 const planning = {
   jit: "off",
@@ -29,7 +30,10 @@ const planning = {
   enable_seqscan: "off",
 };
 
-/** What a server that takes writes says of itself. `system` names the database: its standbys have the same. */
+/**
+ * What a server that takes writes says of itself. `system` names the database:
+ * its standbys have the same.
+ */
 export type Primary = {
   readonly system: string;
   readonly timeline: number;
@@ -37,7 +41,10 @@ export type Primary = {
   readonly standbys: number;
 };
 
-/** Also in schema.sql (`need_standby`). Names of segments of the log begin with the timeline; a standby has none to write. */
+/**
+ * Also in schema.sql (`need_standby`). Names of segments of the log begin with the timeline; a
+ * standby has none to write.
+ */
 const primaryQuery = `select pg_is_in_recovery() as standby, current_setting('transaction_read_only') as ro,
   set_config('plan_cache_mode',
     case when exists (select 1 from pg_extension where extname = 'citus') then 'auto' else 'force_generic_plan' end, false),
@@ -52,7 +59,10 @@ const standbyMsMax = 5 * minuteMs;
 const standbyAgainMs = 500;
 const lookAgainMs = 5_000;
 const lookMsMax = 2_000;
-/** Connections that open together look once: faster than a standby is promoted and the old primary back. */
+/**
+ * Connections that open together look once: faster than a standby is promoted
+ * and the old primary back.
+ */
 const lookTogetherMs = 250;
 
 export class Servers {
@@ -160,8 +170,9 @@ export class Servers {
   }
 
   /**
-   * Rows that a standby answers which has replayed all that it got. `null`: there is none, or the primary was not seen for
-   * minutes, or did not wait for a standby, so that one may lack what was answered.
+   * Rows that a standby answers which has replayed all that it got. `null`: there is none,
+   * or the primary was not seen for minutes, or did not wait for a standby, so that one
+   * may lack what was answered.
    */
   async askStandby(text: string, parameters: readonly Parameter[]): Promise<SqlRow[] | null> {
     const unseenMs = performance.now() - this.primarySeenAtMs;

@@ -1,4 +1,7 @@
-/** Sums of the whole store: of its databases, for the quota and the statistics, and of labels that are counted over all. */
+/**
+ * Sums of the whole store: of its databases, for the quota and the statistics, and of labels
+ * that are counted over all.
+ */
 import { withDeadline } from "../../core/std/bounded.ts";
 import { type MailboxStats, StoreError } from "../../storage/contract.ts";
 import { exceedsBounds, nothingHeld } from "../../storage/mailbox-rules.ts";
@@ -6,20 +9,24 @@ import type { MailboxShare } from "../../storage/quota.ts";
 import type { Pool } from "./pool.ts";
 
 const statsMsMax = 1_000;
-/** A scan of the labels may take this part of the time that a database has, and counts this many times as long as a sum. */
+/**
+ * A scan of the labels may take this part of the time that a database has, and counts this
+ * many times as long as a sum.
+ */
 const scanPart = 0.05;
 const scanAgeFactor = 60;
 
 type Scanned = ReadonlyMap<string, MailboxStats>;
 
 /**
- * What the databases of a store hold. Every connection counts in rows of its own (`tally`), so that no write waits for
- * another's count; a node reads their sums now and then and adds what it wrote itself since. So the quota of the store
- * lags by what the other nodes wrote in between. A database that is away keeps what it held.
+ * What the databases of a store hold. Every connection counts in rows of its own (`tally`), so that
+ * no write waits for another's count; a node reads their sums now and then and adds what it wrote
+ * itself since. So the quota of the store lags by what the other nodes wrote in between. A database
+ * that is away keeps what it held.
  *
- * Counting each label at every write would make a row for each client network, span and connection, so labels are counted
- * by a scan: rarely, and only when the store holds so much that a share can be used up. Until the first scan is done no
- * share applies.
+ * Counting each label at every write would make a row for each client network, span and connection,
+ * so labels are counted by a scan: rarely, and only when the store holds so much that a share can
+ * be used up. Until the first scan is done no share applies.
  */
 export class StoreTotals {
   private readonly known: MailboxStats[];
@@ -33,7 +40,10 @@ export class StoreTotals {
 
   constructor(
     private readonly pools: readonly Pool[],
-    /** A sum is read again when it is older than this. 0, for tests: every write waits for all sums and scans. */
+    /**
+     * A sum is read again when it is older than this. 0, for tests: every write
+     * waits for all sums and scans.
+     */
     private readonly ageMsMax: number,
   ) {
     this.known = pools.map(() => nothingHeld);
@@ -81,7 +91,9 @@ export class StoreTotals {
     return found;
   }
 
-  /** Whether one more entry of so many bytes is beyond the share. `nowMs` is the time of the entry. */
+  /**
+   * Whether one more entry of so many bytes is beyond the share. `nowMs` is the time of the entry.
+   */
   async exceeds(
     share: MailboxShare,
     all: MailboxStats,

@@ -21,7 +21,7 @@ import { openPool, settingsOf, shardOptions, shardsOf } from "./store.ts";
 const nothing = new Uint8Array(0);
 const columnBytes = (value: unknown): Uint8Array => new Uint8Array(value as Uint8Array);
 
-// ---------------------------------------------------------------------------------------------------- reading
+// ----------------------------------------------------------------------------------------- reading
 
 /** Of one fetch: the largest envelopes fit in memory so many times. */
 const rowsAtOnce = 32;
@@ -131,7 +131,7 @@ async function* recordsOf(settings: SqlPoolSettings): AsyncGenerator<StoreRecord
   }
 }
 
-// ---------------------------------------------------------------------------------------------------- filling
+// ----------------------------------------------------------------------------------------- filling
 
 /** What was here is from an import that did not finish, or nothing. */
 export async function importPostgres(options: PostgresOptions, fill: FillStore): Promise<void> {

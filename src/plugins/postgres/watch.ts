@@ -1,7 +1,7 @@
 /**
- * What an operator and the other processes learn of a store's databases: figures for `/metrics`, a warning while a primary
- * waits for no standby, and the timelines of the primaries over the bus, so that a node that still reaches an old primary
- * only leaves it.
+ * What an operator and the other processes learn of a store's databases: figures for `/metrics`, a
+ * warning while a primary waits for no standby, and the timelines of the primaries over the bus, so
+ * that a node that still reaches an old primary only leaves it.
  */
 import { decodeUtf8, utf8 } from "../../core/codec/bytes.ts";
 import { secondMs } from "../../core/codec/time.ts";

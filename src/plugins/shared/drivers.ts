@@ -1,8 +1,8 @@
 /**
- * What several drivers share: how options are parsed and their problems reported, and the embedded ledger over a driver's
- * table.
- * The operator account of an embedded ledger is drawn once and kept in its table. It signs nothing, since the
- * driver itself is the authority that a chain would be.
+ * What several drivers share: how options are parsed and their problems reported, and the embedded
+ * ledger over a driver's table.
+ * The operator account of an embedded ledger is drawn once and kept in its table. It signs nothing,
+ * since the driver itself is the authority that a chain would be.
  */
 import { z } from "zod";
 import {
@@ -76,7 +76,7 @@ export function endOfPrefix(prefix: Buffer): Buffer | null {
   return null;
 }
 
-// -------------------------------------------------------------------------------------------- embedded ledger
+// --------------------------------------------------------------------------------- embedded ledger
 
 /** No record of the ledger begins with this letter sequence. */
 const operatorKey = "driver/operator";

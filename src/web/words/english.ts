@@ -1,6 +1,7 @@
 /**
- * All words of the app in English, which is the language that has each text first. A text with `{}` gets an element there,
- * such as a name that keeps its own direction of writing; one with other values is a function.
+ * All words of the app in English, which is the language that has each text first. A text with
+ * `{}` gets an element there, such as a name that keeps its own direction of writing; one with
+ * other values is a function.
  */
 import { englishFailures } from "./english-failures.ts";
 import { pluralOf } from "./plural.ts";

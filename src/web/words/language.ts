@@ -10,7 +10,10 @@ export function chosenLanguage(): Language | null {
   return isLanguage(chosen) ? chosen : null;
 }
 
-/** The words of the language, and how it writes dates and numbers. Another choice loads the page anew. */
+/**
+ * The words of the language, and how it writes dates and numbers. Another
+ * choice loads the page anew.
+ */
 export let t: Words = english;
 export let locale = "en";
 

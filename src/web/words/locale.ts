@@ -1,6 +1,6 @@
 /**
- * The language of the app: the one that was chosen, else the first of the browser's that the app has, else English. Dates and
- * numbers are written as in the region that the browser names for it.
+ * The language of the app: the one that was chosen, else the first of the browser's that the app
+ * has, else English. Dates and numbers are written as in the region that the browser names for it.
  */
 
 /** Languages that are written from right to left. Source: CLDR, `characterOrder`. */

@@ -1,4 +1,7 @@
-/** The form of a text that a language has for a count, by the rules of the Unicode CLDR that the browser knows. */
+/**
+ * The form of a text that a language has for a count, by the rules of the Unicode
+ * CLDR that the browser knows.
+ */
 
 type Forms = Partial<Record<Intl.LDMLPluralRule, string>> & { readonly other: string };
 

@@ -179,7 +179,7 @@ async function deliverForPeer(
   return outcome === "acknowledged" ? acknowledged : undefined;
 }
 
-// ---------------------------------------------------------------------------------------------- messages
+// ---------------------------------------------------------------------------------------- messages
 
 const withdrawn = new Uint8Array(0);
 

@@ -156,7 +156,7 @@ function makeWay(
   return settledWithin(deliveriesEnding(registry, target.did), registry.bounds.joinMs);
 }
 
-// ---------------------------------------------------------------------------------------------- upgrades
+// ---------------------------------------------------------------------------------------- upgrades
 
 function sessionRoute(registry: Sessions, networks: NetworkPlaces): Route {
   const { settings } = registry;
@@ -294,7 +294,7 @@ async function permitOf(
   }
 }
 
-// ------------------------------------------------------------------------------------------ life of a socket
+// -------------------------------------------------------------------------------- life of a socket
 
 function sessionOpened(registry: Sessions, socket: SessionWebSocket): void {
   registry.sockets.add(socket);
