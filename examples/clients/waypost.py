@@ -491,8 +491,10 @@ def main(url):
     bob.send(alice.did, b"Back at one.")
     assert [data for _, data, sender, _ in alice.receive() if sender == bob.did] == [b"Back at one."]
     alice.send(bob.did, "Meet me at noon.".encode())
-    file = os.urandom(20 * CHUNK_BYTES)
-    chunks = alice.send(bob.did, file, name="data.bin", media_type="application/octet-stream")
+    # Bob does not know Alice yet: all of it must fit where a stranger may write.
+    part = 256 << 10
+    file = os.urandom(20 * part)
+    chunks = alice.send(bob.did, file, name="data.bin", media_type="application/octet-stream", chunk_bytes=part)
     got = list(bob.receive())
     for facts, data, sender, ids in got: bob.ack(ids)
     assert [sender for _, _, sender, _ in got] == [alice.did] * 2, "both are signed by alice"

@@ -48,7 +48,8 @@ export function registerDeviceCommand(program: Command): void {
   const remove = device
     .command("remove <did>")
     .description("replace all keys: from then on that device can neither read nor sign")
-    .option("--yes", "do not ask for confirmation");
+    .option("--keep <did...>", "the other devices that stay, as `waypost device list` shows them")
+    .option("--yes", "do not ask for confirmation; then --keep names each that stays");
   clientCommand(addIdentityFlag(remove), removeDevice);
 }
 
@@ -154,16 +155,39 @@ async function listDevices(session: CommandSession): Promise<void> {
   session.report.result({ ok: true, devices }, lines.join("\n") || "This is the only device.");
 }
 
+type RemovalFlags = { readonly keep?: readonly string[]; readonly yes?: boolean };
+
 async function removeDevice(
   session: CommandSession,
-  flags: { readonly yes?: boolean },
+  flags: RemovalFlags,
   did: string,
 ): Promise<void> {
   const me = await openDevice(session);
-  if (!(await me.devices.list()).some((one) => one.did === did && !one.isThis))
+  const others = (await me.devices.list()).filter(({ isThis }) => !isThis);
+  if (!others.some((one) => one.did === did))
     throw new ClientError("local", "no_device", `${did} is not another device of this identity`);
+  const staying = others.filter((one) => one.did !== did);
+  demandNamed(staying, flags);
+  for (const one of staying) session.report.note(`${one.did} ${printable(one.name)} stays.`);
   confirmed(`Replace all keys of ${me.did}, so that ${did} has none in force?`, flags);
   session.report.progress("replacing the keys");
   await me.devices.remove(did);
   session.report.result({ ok: true, did }, `${did} has no key in force any more`);
+}
+
+/**
+ * Each device that stays gets the new keys, also one that a thief's device has listed since the user looked: the user sees
+ * it in the question, or names those that stay.
+ */
+function demandNamed(staying: readonly { readonly did: string }[], { keep, yes }: RemovalFlags) {
+  const dids = staying.map(({ did }) => did);
+  const isSeen = keep === undefined ? yes !== true || dids.length === 0 : sameDids(keep, dids);
+  if (isSeen) return;
+  const named = `--keep ${dids.join(" ")}`;
+  const expected = dids.length === 0 ? "no other device would stay" : `those that stay: ${named}`;
+  throw new ClientError("local", "devices_changed", expected);
+}
+
+function sameDids(some: readonly string[], others: readonly string[]): boolean {
+  return new Set(some).symmetricDifference(new Set(others)).size === 0;
 }

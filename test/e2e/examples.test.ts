@@ -29,8 +29,7 @@ const hybridVectors = join(root, "test/vectors/sealed/hybrid.json");
 
 let nodes: TestNodes;
 beforeAll(async () => {
-  // The clients send 20 MB to somebody who does not know them.
-  nodes = await startTestNodes({}, { cache: { recipient_bytes_max: 2 ** 30 } });
+  nodes = await startTestNodes();
 });
 afterAll(async () => {
   await nodes.stop();
@@ -135,7 +134,7 @@ test.skipIf(!hasCryptography)(
     expect(JSON.parse(printed)).toMatchObject({
       text: "Meet me at noon.",
       chunks: 20,
-      bytes: 20_971_520,
+      bytes: 5_242_880,
     });
     const vectors = join(root, "test/vectors/sealed/payloads.json");
     expect(await command([python ?? "", client, nodes.url, "vectors", vectors], scratch)).toBe(
@@ -210,7 +209,7 @@ test.skipIf(go === null)(
     expect(JSON.parse(printed)).toEqual({
       text: "Meet me at noon.",
       chunks: 20,
-      bytes: 20_971_520,
+      bytes: 5_242_880,
     });
   },
   300_000,

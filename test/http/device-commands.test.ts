@@ -125,3 +125,20 @@ test("what waits while a device is linked is received as a file, and what one de
   expect(await texts()).toEqual(["early", "late"]);
   await me.close();
 }, 120_000);
+
+test("a removal without a question names each device that stays: one that came since the list gets no new keys", async () => {
+  await run("camera", "did", "create", "--name", "default");
+  await link("camera", "printer");
+  await link("camera", "helper");
+  const listed = async () =>
+    (await run("camera", "device", "list"))["devices"] as { did: string; name: string }[];
+  const didOf = async (name: string) =>
+    String((await listed()).find((one) => one.name === name)?.did);
+  const [printer, helper] = [await didOf("printer"), await didOf("helper")];
+  const remove = (...words: string[]) => run("camera", "device", "remove", printer, ...words);
+  expect(await remove("--yes")).toMatchObject({ ok: false, code: "devices_changed" });
+  expect((await remove("--yes", "--keep", printer))["code"]).toBe("devices_changed");
+  expect((await listed()).length).toBe(3);
+  expect(await remove("--yes", "--keep", helper)).toEqual({ ok: true, did: printer });
+  expect((await listed()).map(({ name }) => name)).toEqual(["device", "helper"]);
+}, 120_000);

@@ -991,8 +991,9 @@ func journey(address string) error {
 	if _, err := alice.send(bob.did, []byte("Meet me at noon."), "", "text/plain;charset=utf-8", 1<<20); err != nil {
 		return err
 	}
-	file := random(20 << 20)
-	chunks, err := alice.send(bob.did, file, "data.bin", "application/octet-stream", 1<<20)
+	// Bob does not know Alice yet: all of it must fit where a stranger may write.
+	file := random(20 * 256 << 10)
+	chunks, err := alice.send(bob.did, file, "data.bin", "application/octet-stream", 256<<10)
 	if err != nil {
 		return err
 	}
