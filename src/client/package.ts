@@ -37,9 +37,10 @@ export {
 } from "./store/driver.ts";
 export type { GroupFacts } from "./store/group-rows.ts";
 export type { Group, Groups } from "./store/groups.ts";
+export type { Person } from "./store/person-shape.ts";
 export type { Profile } from "./store/profiles.ts";
 export type { ReportOptions } from "./store/reporting.ts";
-export type { DeliveryState, Person } from "./store/rows.ts";
+export type { DeliveryState } from "./store/rows.ts";
 export type { StoredMessage } from "./store/shown.ts";
 export type { Conversation, LocalStore } from "./store/store.ts";
 export type { Fingerprint } from "./trust/fingerprint.ts";

@@ -20,6 +20,8 @@ import {
 import { ed25519PublicKey, signEd25519 } from "../../src/client/keys/crypto.ts";
 import { groupType } from "../../src/client/mail/content.ts";
 import { groupAt, putGroup } from "../../src/client/store/group-rows.ts";
+import { keyOfPerson, messagesOf } from "../../src/client/store/keys.ts";
+import { Table } from "../../src/client/store/table.ts";
 import type { Waypost } from "../../src/client/waypost.ts";
 import { encodeBase64, encodeHex } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
@@ -84,6 +86,48 @@ test("a linked device of a thief leaves no one in another's group, and takes it 
   // Nor does the admin's next word bring anything of it back.
   await (await alice.groups.get(id))?.change({ name: "Climbing" });
   await shows(phone, id, { ...facts, name: "Climbing" });
+}, 60_000);
+
+test("rows of other forms that an earlier version has stored end no start, and hide neither their group nor their person", async () => {
+  const where = place();
+  const [phone, bob] = [await open(where), await open(place())];
+  await meet(phone, bob);
+  const { id } = await phone.groups.create("Hiking", [bob.did]);
+  await until(
+    async () => (await bob.groups.get(id))?.standing,
+    (standing) => standing === "joined",
+  );
+  await bob.send(phone.did, "before");
+  await until(
+    () => phone.store.messages(bob.did),
+    (all) => all.length === 1,
+  );
+  await phone.close();
+  // As a device of a thief's had said it.
+  const wish = { to: bob.did, by: bob.did, sinceMs: Date.now(), agreed: null };
+  const leaving = { id, did: phone.did, version: 1, key: "0".repeat(64) };
+  const odd = { handing: wish, second: 5, statements: [{ statement: null }], handOvers: [{ id }] };
+  const leavings = [null, { ...leaving, signature: "A".repeat(61_000) }];
+  const table = await Table.open(where.store, phone.identity.storeKey);
+  await table.change(async (batch) => {
+    const row = await groupAt(table, id, batch);
+    await putGroup(table, batch, { ...row, ...odd, leavings } as never);
+    const person = { did: bob.did, name: "Bob", isKnown: true, alias: 5, claimed: { name: null } };
+    batch.put(keyOfPerson(table, bob.did), { ...person, isBlocked: [], toldMs: "x" });
+    for (const [key, message] of await table.scan<object>({ prefix: messagesOf(table, bob.did) }))
+      batch.put(key, { ...message, replyTo: 5 });
+  });
+  const again = await open(where);
+  await bob.send(again.did, "alive?");
+  const texts = async () => (await again.store.messages(bob.did)).map(({ text }) => text);
+  expect(await until(texts, (all) => all.length === 2)).toEqual(["before", "alive?"]);
+  const [first] = await again.store.messages(bob.did);
+  expect(first === undefined ? undefined : await again.store.answered(first)).toBeNull();
+  const people = await again.store.people();
+  expect(people.find(({ did }) => did === bob.did)).toMatchObject({ name: "Bob", alias: null });
+  await (await again.groups.get(id))?.change({ name: "Climbing" });
+  const name = async () => (await bob.groups.get(id))?.name;
+  expect(await until(name, (now) => now === "Climbing")).toBe("Climbing");
 }, 60_000);
 
 async function signedBy(rootSeed: Uint8Array, state: GroupState): Promise<SignedStatement> {

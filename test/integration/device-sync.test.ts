@@ -12,12 +12,12 @@ import {
   keyOfProfile,
   peerKey,
 } from "../../src/client/store/keys.ts";
+import type { Person } from "../../src/client/store/person-shape.ts";
 import { putProfile } from "../../src/client/store/profiles.ts";
 import {
   addMessage,
   type ConversationRow,
   type MessageRow,
-  type Person,
   type ProfileRow,
   putPerson,
   removeMessage,

@@ -35,6 +35,7 @@ import {
   rowKind,
 } from "../store/keys.ts";
 import { putPass } from "../store/passes.ts";
+import type { Person } from "../store/person-shape.ts";
 import { orderOf } from "../store/places.ts";
 import { putProfile } from "../store/profiles.ts";
 import { rowShapes } from "../store/row-shapes.ts";
@@ -155,14 +156,14 @@ const personChange = (did: Did): StoreChange => ({
 /** What this user changed later stays, and the later claim. */
 async function takePerson(
   { table, batch, ...heard }: Taking,
-  { claimed: said, ...rest }: rows.Person,
+  { claimed: said, ...rest }: Person,
 ): Promise<StoreChange> {
   const present = presentPerson(rest, heard);
   const isSaid = said !== undefined && isReached(said.atMs, heard.nowMs);
-  const given: rows.Person = isSaid
+  const given: Person = isSaid
     ? { ...present, claimed: { ...said, atMs: chosenMs(said.atMs, heard) } }
     : present;
-  const held = await batch.get<rows.Person>(keyOfPerson(table, given.did));
+  const held = await batch.get<Person>(keyOfPerson(table, given.did));
   const { name, isKnown, isBlocked, setMs = 0, claimed } = held ?? given;
   const chosen = setMs > (given.setMs ?? 0) ? { name, isKnown, isBlocked, setMs } : {};
   const isClaimLater = claimed !== undefined && claimed.atMs > (given.claimed?.atMs ?? 0);
@@ -174,7 +175,7 @@ async function takePerson(
   return personChange(given.did);
 }
 
-function presentPerson(person: rows.Person, heard: HeardTimes): rows.Person {
+function presentPerson(person: Person, heard: HeardTimes): Person {
   const { setMs, toldMs } = person;
   return {
     ...person,

@@ -13,6 +13,7 @@ import {
   isFollowed,
   joinWishes,
   type Succession,
+  wishIn,
 } from "./handing.ts";
 import {
   emptyGroup,
@@ -404,9 +405,12 @@ type RowBefore = {
   readonly joined: number;
 };
 
-/** A group that an earlier version of the SDK has kept goes on with the same members; its maker is its admin. */
+/**
+ * As this version keeps it. A group of an earlier one goes on with the same members; its maker is its admin. And where that had
+ * stored what another own device said, as a thief's may be, parts of another form are left out: they would end each start.
+ */
 export function upgradeRow(row: GroupRow | RowBefore, wereIn: readonly string[] = []): GroupRow {
-  if ("v" in row) return row;
+  if ("v" in row) return readableParts(row);
   const { maker, nonce, version, name, members, left, joined } = row;
   const gone = wereIn.filter((did) => isDid(did) && members[did] === undefined);
   const state: GroupState = {
@@ -423,6 +427,23 @@ export function upgradeRow(row: GroupRow | RowBefore, wereIn: readonly string[] 
   };
   return { ...newRow(state), joined };
 }
+
+function readableParts(row: GroupRow): GroupRow {
+  const { statements, leavings, handOvers = [], second = null, handing } = row;
+  const isSaid = ({ statement }: SignedStatement) =>
+    Array.isArray(statement?.name) && isRecord(statement.members);
+  return {
+    ...row,
+    statements: signedIn(statements).filter(isSaid),
+    leavings: signedIn(leavings).filter(({ did, version }) => isDid(did) && isInteger(version)),
+    handOvers: handOvers.flatMap(handOverIn),
+    second: second !== null && isDid(second) ? second : null,
+    handing: wishIn(handing),
+  };
+}
+
+const signedIn = <One>(all: readonly One[]): One[] =>
+  Array.isArray(all) ? all.filter((one) => signatureIn(one) !== null) : [];
 
 /** What a change shows of a group, in its history. `hasNewAdmin`: who signed it is the admin from then on. */
 export const historyLine = (state: GroupState, isNew: boolean, hasNewAdmin: boolean) => ({

@@ -5,8 +5,8 @@
  */
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { isInteger, isRecord } from "../base/shapes.ts";
-import { type Bundle, type GroupRow, membersMax, parseBundle } from "./bundles.ts";
-import { type Former, type HandOverWish, handOversMax } from "./handing.ts";
+import { type Bundle, type GroupRow, parseBundle } from "./bundles.ts";
+import { type Former, handOversMax, wishIn } from "./handing.ts";
 import { type GroupState, readableState } from "./statements.ts";
 
 /** `null` when it names no group, or is of another form than any that is shown to members. */
@@ -59,11 +59,4 @@ function formerIn(json: unknown): Former[] {
   const { id, maker, nonce, next, atMs } = isRecord(json) ? json : {};
   if (typeof id !== "string" || typeof nonce !== "string" || !isInteger(atMs)) return [];
   return isDidText(maker) && isDidText(next) ? [{ id, maker, nonce, next, atMs }] : [];
-}
-
-function wishIn(json: unknown): HandOverWish | null {
-  const { to, by, sinceMs, agreed } = isRecord(json) ? json : {};
-  if (!isDidText(to) || !isDidText(by) || !isInteger(sinceMs) || !Array.isArray(agreed))
-    return null;
-  return { to, by, sinceMs, agreed: agreed.filter(isDidText).slice(0, membersMax) };
 }

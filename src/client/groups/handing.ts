@@ -4,8 +4,9 @@
  * followed holds. Before an admin signs one, each of their own devices says that it has signed no other.
  * Source: docs/protocol.md ("Groups"), test/vectors/groups.
  */
-import type { Did } from "../../core/codec/did.ts";
+import { type Did, isDid } from "../../core/codec/did.ts";
 import { minuteMs } from "../../core/codec/time.ts";
+import { isInteger, isRecord } from "../base/shapes.ts";
 import {
   emptyGroup,
   type GroupState,
@@ -157,6 +158,19 @@ export type HandOverWish = {
   readonly sinceMs: number;
   readonly agreed: readonly Did[];
 };
+
+const answersMax = 64;
+
+const isDidText = (json: unknown): json is Did => typeof json === "string" && isDid(json);
+
+/** `null` for another form. */
+export function wishIn(json: unknown): HandOverWish | null {
+  const { to, by, sinceMs, agreed } = isRecord(json) ? json : {};
+  // Where there is one device it has no name.
+  const isNamed = by === "" || isDidText(by);
+  if (!isDidText(to) || !isNamed || !isInteger(sinceMs) || !Array.isArray(agreed)) return null;
+  return { to, by: by as Did, sinceMs, agreed: agreed.filter(isDidText).slice(0, answersMax) };
+}
 
 /** Of two the earlier one counts: its device gets answers, and the other one's gives its own up. */
 export function joinWishes(a: HandOverWish | null, b: HandOverWish | null): HandOverWish | null {

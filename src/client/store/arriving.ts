@@ -21,7 +21,7 @@ import { type EnvelopeCopy, offeredUntilMs, type PendingMessage } from "../net/c
 import { type Body, deleteBody, inlineBody, pieceBytes, readBody } from "./files.ts";
 import { arrivingKey, keyOfPerson, pieceKey, rowsOf, seenKey } from "./keys.ts";
 import type { OwnStore } from "./own-store.ts";
-import type { Person } from "./rows.ts";
+import type { Person } from "./person-shape.ts";
 import type { Batch, Table } from "./table.ts";
 
 type ArrivingRow = {

@@ -19,7 +19,8 @@ import type { Evidence } from "../trust/client.ts";
 import { Trust } from "../trust/trust.ts";
 import { keyOfEvidence, keyOfPerson, rowsOf } from "./keys.ts";
 import type { OwnStore } from "./own-store.ts";
-import type { EvidenceRow, Person } from "./rows.ts";
+import type { Person } from "./person-shape.ts";
+import type { EvidenceRow } from "./rows.ts";
 import type { Batch, Table } from "./table.ts";
 
 const keptMax = 1_000;

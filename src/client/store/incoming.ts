@@ -54,13 +54,13 @@ import { acceptInvited } from "./invitations.ts";
 import { keyOfPerson, rowsOf, seenKey } from "./keys.ts";
 import type { OwnStore, StoreNews } from "./own-store.ts";
 import { takePass } from "./passes.ts";
+import type { Person } from "./person-shape.ts";
 import { putProfile } from "./profiles.ts";
 import { Handed } from "./queue.ts";
 import type { Inbox, OpenedMessage } from "./receiver.ts";
 import { revisionIn } from "./revisions.ts";
 import {
   type MessageRow,
-  type Person,
   placeMessage,
   putPerson,
   type RemovalRow,

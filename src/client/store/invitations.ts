@@ -9,7 +9,8 @@ import { secondMs } from "../../core/codec/time.ts";
 import { hkdf } from "../keys/crypto.ts";
 import { keyOfPerson, rowsOf } from "./keys.ts";
 import type { OwnStore } from "./own-store.ts";
-import { type Person, putPerson } from "./rows.ts";
+import type { Person } from "./person-shape.ts";
+import { putPerson } from "./rows.ts";
 import type { Batch } from "./table.ts";
 
 export type InvitationTerms = {

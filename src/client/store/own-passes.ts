@@ -20,7 +20,7 @@ import { factsOf } from "./group-rows.ts";
 import { keyOfPerson, passesKey, rowsOf } from "./keys.ts";
 import type { OwnStore } from "./own-store.ts";
 import { keepPasses, type PassRow, passKeysOf } from "./passes.ts";
-import type { Person } from "./rows.ts";
+import type { Person } from "./person-shape.ts";
 import type { Table } from "./table.ts";
 
 /** What the Caches were last told. */

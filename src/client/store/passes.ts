@@ -29,7 +29,7 @@ import type { Endpoint } from "../net/http.ts";
 import { recall } from "../trust/trust.ts";
 import { keyOfPass, keyOfPerson, passesKey } from "./keys.ts";
 import type { OwnStore } from "./own-store.ts";
-import type { Person } from "./rows.ts";
+import type { Person } from "./person-shape.ts";
 import type { Batch, Table } from "./table.ts";
 
 /** What a program that only sends shows and gives. */

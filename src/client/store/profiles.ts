@@ -6,7 +6,8 @@
 import { decodeBase64, encodeBase64 } from "../../core/codec/bytes.ts";
 import { checkProfile, pictureType } from "../mail/notes.ts";
 import { keyOfPerson, keyOfProfile, rowsOf } from "./keys.ts";
-import { type Person, type ProfileRow, putPerson } from "./rows.ts";
+import type { Person } from "./person-shape.ts";
+import { type ProfileRow, putPerson } from "./rows.ts";
 import type { Batch, Table } from "./table.ts";
 
 export type Profile = {

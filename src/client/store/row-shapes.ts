@@ -22,25 +22,19 @@ import {
 import type { GroupRow } from "../groups/bundles.ts";
 import type { Authorship } from "../mail/authorship.ts";
 import { lastsSecondsMax } from "../mail/content.ts";
-import { isName } from "../mail/notes.ts";
 import type { ChosenRow } from "./chosen.ts";
 import type { Body } from "./files.ts";
 import type { PassRow } from "./passes.ts";
+import { type MembersOf, givenName as name, personShape, rowOf, timeMs } from "./person-shape.ts";
 import {
   type ConversationRow,
   type Copy,
   type EvidenceRow,
   type MessageRow,
-  type Person,
   type ProfileRow,
   type RemovalRow,
   unverified,
 } from "./rows.ts";
-
-/** All members of a row: the compiler refuses a shape without one of them. */
-type MembersOf<T> = { readonly [Name in keyof Required<T>]: Shape<T[Name]> };
-
-const rowOf = <T extends object>(members: MembersOf<T>): Shape<T> => object(members) as Shape<T>;
 
 function either<T>(...shapes: readonly Shape<T>[]): Shape<T> {
   const readIn = (value: unknown) =>
@@ -49,15 +43,12 @@ function either<T>(...shapes: readonly Shape<T>[]): Shape<T> {
   return mapped(known, (value) => readIn(value) as T);
 }
 
-/** Of a choice: one that is far ahead counts as made when it was said. */
-const timeMs = custom<number>((value) => Number.isFinite(value) && Number(value) >= 0, "a time");
 /** That a calendar can show. */
 const dateMs = custom<number>(
   (value) => !Number.isNaN(new Date(Number(value)).getTime()) && timeMs.read(value, "") === value,
   "a date",
 );
 const conversation = custom<string>(isConversation, "a conversation");
-const name = custom<string>(isName, "a name");
 const anyDid = nullable(did);
 
 /** The name of a conversation: a DID, the id of a group, or `unverified`. */
@@ -65,19 +56,6 @@ export function isConversation(value: unknown): value is string {
   if (typeof value !== "string") return false;
   return value === unverified || isDid(value) || parseUuid(value) !== null;
 }
-
-export const personShape = rowOf<Person>({
-  did,
-  name: text,
-  alias: nullable(text),
-  isKnown: truth,
-  isBlocked: truth,
-  setMs: optional(timeMs),
-  claimed: optional(object({ name, atMs: timeMs })),
-  invitedBy: optional(text),
-  invitation: optional(nullable(text)),
-  toldMs: optional(timeMs),
-});
 
 const copy = rowOf<Copy>({
   did,

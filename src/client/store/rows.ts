@@ -23,32 +23,10 @@ import {
   rowsOf,
   seenKey,
 } from "./keys.ts";
+import type { Person } from "./person-shape.ts";
 import { aheadIn, arrivalOf, keyOfMessage, orderOf, placeAmong, wasAhead } from "./places.ts";
 import { isRevision, type Revision, revisionOf } from "./revisions.ts";
 import type { Batch, Table } from "./table.ts";
-
-/** What is known of somebody who wrote, or was written to. */
-export type Person = {
-  readonly did: Did;
-  /** Given by this user; empty when none. */
-  readonly name: string;
-  /** By which it was last written to. */
-  readonly alias: string | null;
-  /** Written to, named or accepted; otherwise it is a stranger's request. */
-  readonly isKnown: boolean;
-  /** Its messages are acknowledged and dropped. */
-  readonly isBlocked: boolean;
-  /** When this user last changed name, `isKnown` or `isBlocked`: of two devices the later change counts. */
-  readonly setMs?: number;
-  /** What they call themselves, as they say. */
-  readonly claimed?: { readonly name: string; readonly atMs: number };
-  /** The invitation of this identity that they used. */
-  readonly invitedBy?: string;
-  /** Theirs, which goes to them with the own profile; `null` when it has gone. */
-  readonly invitation?: string | null;
-  /** Time of the own profile that they got or that waits for them in the outbox; an earlier one when that failed. */
-  readonly toldMs?: number;
-};
 
 /** A key proof of somebody in Base64, or a head of a log that was believed, by its place in memory. */
 export type EvidenceRow =

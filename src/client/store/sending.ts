@@ -47,6 +47,7 @@ import {
 } from "./keys.ts";
 import { choicesOf, enqueue, type Outbox, type OutRow, outFile } from "./outbox.ts";
 import type { OwnStore } from "./own-store.ts";
+import type { Person } from "./person-shape.ts";
 import { arrivalOf, keyOfMessage } from "./places.ts";
 import { parseRevision, revisionType } from "./revisions.ts";
 import {
@@ -55,7 +56,6 @@ import {
   type MessageRow,
   messageById,
   messageNamed,
-  type Person,
   type ProfileRow,
   placeMessage,
   putPerson,

@@ -110,7 +110,7 @@ export function storedMessage(
   row: MessageRow,
   { readMs, arrivedMs: lastMs, reactions, revision }: Around,
 ): StoredMessage {
-  const { arrivedMs, body, to, placedMs: _, authorship: __, ...same } = row;
+  const { arrivedMs, body, to, replyTo, placedMs: _, authorship: __, ...same } = row;
   const said =
     body.is === "inline" && isTextType(row.mediaType)
       ? decodeUtf8(decodeBase64(body.base64) ?? new Uint8Array(0))
@@ -123,6 +123,7 @@ export function storedMessage(
   return {
     ...same,
     key,
+    replyTo: typeof replyTo === "string" ? replyTo : null,
     sentAt: new Date(row.sentMs),
     arrivedAt: new Date(arrivedMs),
     text: isDeleted ? null : shown,

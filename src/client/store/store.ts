@@ -28,16 +28,17 @@ import {
 } from "./keys.ts";
 import type { Outbox } from "./outbox.ts";
 import type { OwnStore } from "./own-store.ts";
+import type { Person } from "./person-shape.ts";
+import { personShape } from "./person-shape.ts";
 import { type Profile, profileOf, profileWith, putProfile } from "./profiles.ts";
 import { revisedTextMax, revisionType } from "./revisions.ts";
-import { isConversation, personShape } from "./row-shapes.ts";
+import { isConversation } from "./row-shapes.ts";
 import {
   type ConversationRow,
   forgetBody,
   type MessageRow,
   messageById,
   messageNamed,
-  type Person,
   type ProfileRow,
   putPerson,
   putRemoval,

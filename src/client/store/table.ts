@@ -12,7 +12,8 @@ import { attempt, ClientError, localError, pause } from "../base/failure.ts";
 import { hkdf, openBytes, sealBytes } from "../keys/crypto.ts";
 import { storeFailure } from "../keys/key-stores.ts";
 import type { Range, StoreDriver } from "./driver.ts";
-import { after, endOf, leavesLog, logKey, placeInLog } from "./keys.ts";
+import { after, endOf, leavesLog, logKey, placeInLog, rowsOf } from "./keys.ts";
+import { keptPerson } from "./person-shape.ts";
 
 /** Of what the rows mean. A later version upgrades them when it opens the store. */
 const layout = 1;
@@ -93,7 +94,7 @@ export class Table {
 
   async get<T>(key: string): Promise<T | null> {
     const bytes = await this.bytes(key);
-    return bytes === null ? null : parseRow<T>(bytes);
+    return bytes === null ? null : parseRow<T>(key, bytes);
   }
 
   async bytes(key: string): Promise<Uint8Array | null> {
@@ -123,7 +124,7 @@ export class Table {
     const rows = await this.#guard(() => this.driver.scan(range));
     return rows.map(([key, sealed]) => {
       const name = key.slice(this.place.length);
-      return [name, parseRow<T>(this.open(name, sealed))];
+      return [name, parseRow<T>(name, this.open(name, sealed))];
     });
   }
 
@@ -291,9 +292,9 @@ export class Batch {
   /** With what this change has written. */
   async get<T>(key: string): Promise<T | null> {
     const written = this.rows.get(key);
-    if (written !== undefined) return written && parseRow<T>(written);
+    if (written !== undefined) return written && parseRow<T>(key, written);
     const sealed = await this.before(key);
-    return sealed && parseRow<T>(this.#table.open(key, sealed));
+    return sealed && parseRow<T>(key, this.#table.open(key, sealed));
   }
 
   put(key: string, value: unknown): void {
@@ -317,8 +318,15 @@ export class Batch {
 
 const render = (value: unknown): Uint8Array => utf8(JSON.stringify(value));
 
-/** Only this program has the key, so an opened row has the form in which it was written. */
-const parseRow = <T>(bytes: Uint8Array): T => JSON.parse(decodeUtf8(bytes) ?? "null") as T;
+/**
+ * Only this program has the key, so an opened row has the form in which it was written. An earlier version may have stored what
+ * a device of a thief had said: of a person such parts are left out here, of a group in `upgradeRow`, and lists leave out what
+ * can't be shown.
+ */
+function parseRow<T>(key: string, bytes: Uint8Array): T {
+  const row: unknown = JSON.parse(decodeUtf8(bytes) ?? "null");
+  return (key.startsWith(rowsOf.people) ? keptPerson(row) : row) as T;
+}
 
 const rowBytes = (key: string, bytes: Uint8Array | null): number =>
   bytes === null ? 0 : key.length + bytes.length;

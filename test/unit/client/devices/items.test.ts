@@ -16,12 +16,12 @@ import {
   keyOfProfile,
   reactionsOf,
 } from "../../../../src/client/store/keys.ts";
+import type { Person } from "../../../../src/client/store/person-shape.ts";
 import { putProfile } from "../../../../src/client/store/profiles.ts";
 import {
   addMessage,
   type ConversationRow,
   type MessageRow,
-  type Person,
 } from "../../../../src/client/store/rows.ts";
 import { Table } from "../../../../src/client/store/table.ts";
 import { identityOf } from "../../../support/identity.ts";
