@@ -32,6 +32,11 @@ type WaitingOperation<Given, Answer> = {
   readonly reject: (error: unknown) => void;
 };
 
+/** In the place of an operation's answer: why there is none. */
+export class Refusal {
+  constructor(readonly cause: unknown) {}
+}
+
 export class Batcher<Given, Answer> {
   private waiting: WaitingOperation<Given, Answer>[] = [];
   private waitingBytes = 0;
@@ -40,7 +45,7 @@ export class Batcher<Given, Answer> {
 
   constructor(
     /** Answers in the order of the operations. */
-    private readonly run: (given: readonly Given[]) => Promise<readonly Answer[]>,
+    private readonly run: (given: readonly Given[]) => Promise<readonly (Answer | Refusal)[]>,
     private readonly perKeyMax: number,
     private readonly limits: BatchLimits,
   ) {}
@@ -103,7 +108,7 @@ export class Batcher<Given, Answer> {
     this.running++;
     try {
       const answers = await this.run(batch.map(({ given }) => given));
-      for (let i = 0; i < batch.length; i++) batch[i]!.resolve(answers[i]!);
+      for (let i = 0; i < batch.length; i++) settleWith(batch[i]!, answers[i]!);
     } catch (error) {
       for (const { reject } of batch) reject(error);
     } finally {
@@ -111,4 +116,12 @@ export class Batcher<Given, Answer> {
       if (this.waiting.length > 0) this.schedule();
     }
   }
+}
+
+function settleWith<Answer>(
+  { resolve, reject }: WaitingOperation<unknown, Answer>,
+  answer: Answer | Refusal,
+): void {
+  if (answer instanceof Refusal) reject(answer.cause);
+  else resolve(answer);
 }

@@ -128,7 +128,7 @@ export class Acks {
     const { deciding, next } = this;
     if (deciding.length === 0) return;
     const key = orderedKey(next);
-    batch.put("acks", key, sealed(key, encodeAcks(deciding)));
+    batch.add("acks", key, sealed(key, encodeAcks(deciding)));
     this.keep({ number: next, entries: deciding.length });
     this.deciding = [];
   }

@@ -185,17 +185,18 @@ export class Bodies {
   finish(batch: CommitBatch): void {
     for (const block of this.blocks) {
       const { view, used } = block;
-      batch.put("blocks", orderedKey(this.next++), new Uint8Array(view.buffer, 0, used));
+      batch.add("blocks", orderedKey(this.next++), new Uint8Array(view.buffer, 0, used));
       block.used = 0;
       if (view.byteLength === blockBytesAim && this.spare.length < spareMax) this.spare.push(block);
     }
     this.blocks = [];
   }
 
-  /** Frees blocks that no row needs, a bounded number; after `finish`, because they may be of the same commit. */
+  /** Before `finish`: frees blocks of earlier commits that no row needs, a bounded number. */
   free(batch: CommitBatch): void {
     let freed = 0;
     for (const block of this.unneeded) {
+      if (block >= this.next) continue;
       if (freed++ >= blocksFreedPerCommit) return;
       batch.remove("blocks", orderedKey(block));
       this.unneeded.delete(block);

@@ -186,14 +186,13 @@ function firstPages(descriptor: number): readonly [newer: FirstPage, older: Firs
   return first.transaction >= second.transaction ? [first, second] : [second, first];
 }
 
-/** Where the last page of a file ends that was checked. */
-export function endOfPages(descriptor: number): number {
-  const [{ lastPage, pageBytes }] = firstPages(descriptor);
-  return (Number(lastPage) + 1) * pageBytes;
-}
-
-export function lastTransaction(descriptor: number): bigint {
-  return firstPages(descriptor)[0].transaction;
+/** The last transaction of a file that was checked, and where its last page ends. */
+export function lastCommit(descriptor: number): {
+  readonly transaction: bigint;
+  readonly end: number;
+} {
+  const [{ transaction, lastPage, pageBytes }] = firstPages(descriptor);
+  return { transaction, end: (Number(lastPage) + 1) * pageBytes };
 }
 
 /**
@@ -213,8 +212,9 @@ export function checkDataFile(path: string): number | null {
         "corrupt",
         `${path}: the first pages of the file are damaged${howToGoOn}`,
       );
-    if (endOfPages(descriptor) > size) throw cutShort(path);
-    return endOfPages(descriptor);
+    const { end } = lastCommit(descriptor);
+    if (end > size) throw cutShort(path);
+    return end;
   } finally {
     closeSync(descriptor);
   }

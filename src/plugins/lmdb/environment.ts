@@ -13,7 +13,7 @@ import { dirname, join } from "node:path";
 import { minuteMs, secondMs } from "../../core/codec/time.ts";
 import { errorText } from "../../core/fault.ts";
 import { late, withDeadline } from "../../core/std/bounded.ts";
-import { Batcher } from "../../storage/batcher.ts";
+import { Batcher, Refusal } from "../../storage/batcher.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import {
   countsKey,
@@ -65,18 +65,24 @@ type Write = {
   readonly database: DatabaseName;
   readonly key: Buffer;
   readonly value: Uint8Array | null;
+  readonly isNew: boolean;
 };
 
 /** What one commit writes. */
 export class CommitBatch {
   readonly writes: Write[] = [];
 
+  /** A record whose key no record had before. */
+  add(database: DatabaseName, key: Buffer, value: Uint8Array): void {
+    this.writes.push({ database, key, value, isNew: true });
+  }
+
   put(database: DatabaseName, key: Buffer, value: Uint8Array): void {
-    this.writes.push({ database, key, value });
+    this.writes.push({ database, key, value, isNew: false });
   }
 
   remove(database: DatabaseName, key: Buffer): void {
-    this.writes.push({ database, key, value: null });
+    this.writes.push({ database, key, value: null, isNew: false });
   }
 }
 
@@ -85,11 +91,6 @@ type WriteOperation = {
   readonly size: WriteSize;
   readonly decide: (batch: CommitBatch) => unknown;
 };
-
-/** In the place of an answer: why there is none. */
-class Refusal {
-  constructor(readonly cause: unknown) {}
-}
 
 export async function openEnvironment(options: EnvironmentOptions): Promise<Environment> {
   const { path } = options;
@@ -236,11 +237,10 @@ export class Environment {
    * Decides an operation when the next group commit begins, and resolves when that is on disk. When `decide` throws, it must
    * do so before its first write.
    */
-  async join<T>(size: WriteSize, decide: (batch: CommitBatch) => T): Promise<T> {
-    this.checkOpen();
-    const answer = await this.operations.add({ given: { size, decide }, bytes: size.bytes });
-    if (answer instanceof Refusal) throw answer.cause;
-    return answer as T;
+  join<T>(size: WriteSize, decide: (batch: CommitBatch) => T): Promise<T> {
+    const reason = this.whyUnusable;
+    if (reason !== null) return Promise.reject(reason);
+    return this.operations.add({ given: { size, decide }, bytes: size.bytes }) as Promise<T>;
   }
 
   /** Each commit writes with it what its operations have decided together. */
@@ -252,7 +252,7 @@ export class Environment {
     this.checkFailure();
     this.isCommitting = true;
     try {
-      const refusals = this.refusals(operations);
+      const refusals = this.refusals(operations, this.held.data.checkAlone());
       const batch = new CommitBatch();
       const answers = operations.map(
         (operation) => refusals.get(operation.size.kind) ?? answerOf(operation, batch),
@@ -269,8 +269,8 @@ export class Environment {
     }
   }
 
-  /** The kinds of operations for which there is no room. */
-  private refusals(operations: readonly WriteOperation[]): Map<WriteKind, Refusal> {
+  /** The kinds of operations for which there is no room in a file whose pages end there. */
+  private refusals(operations: readonly WriteOperation[], end: number): Map<WriteKind, Refusal> {
     const sizes = new Map<WriteKind, number>();
     for (const { size } of operations) {
       const perCommit = size.kind === "store" ? commitBytes : 0;
@@ -281,7 +281,7 @@ export class Environment {
     for (const [kind, bytes] of sizes) {
       try {
         this.held.data.checkPlace();
-        this.space.checkRoom({ kind, bytes });
+        this.space.checkRoom({ kind, bytes }, end);
       } catch (error) {
         refusals.set(kind, new Refusal(error));
       }
@@ -291,8 +291,6 @@ export class Environment {
 
   /** One transaction that the library's thread runs alone: nothing of it waits for this thread. */
   private async write(writes: readonly Write[]): Promise<void> {
-    const { data } = this.held;
-    data.checkAlone();
     const counted = this.count(writes);
     const written = this.held.root.batch(() => {
       for (const { database, key, value } of writes) {
@@ -303,16 +301,20 @@ export class Environment {
     });
     // Once more, because a process that stood still for so long looks like a disk that does.
     for (const ms of [this.options.commitMsMax ?? commitMsMax, secondMs])
-      if ((await withDeadline(written, ms)) !== late) return data.committed();
+      if ((await withDeadline(written, ms)) !== late) return this.held.data.committed();
     throw new Error("a commit takes too long");
   }
 
-  /** Counts the records that come and go with the writes, which may touch one more than once. */
+  /** Counts the records that come and go with the writes, which may touch one more than once unless it is new. */
   private count(writes: readonly Write[]): Uint8Array {
     const { counts } = this;
     const isThere = new Map<string, boolean>();
-    for (const { database, key, value } of writes) {
+    for (const { database, key, value, isNew } of writes) {
       if (database === "meta") continue;
+      if (isNew) {
+        counts[database]++;
+        continue;
+      }
       const name = `${database} ${key.toString("latin1")}`;
       const before = isThere.get(name) ?? this.databases[database].doesExist(key);
       counts[database] += Number(value !== null) - Number(before);
@@ -333,8 +335,12 @@ export class Environment {
 
   /** Throws when the store is closed or has failed. */
   checkOpen(): void {
-    if (this.closed !== null) throw new StoreError("closed", "the store is closed");
-    this.checkFailure();
+    const reason = this.whyUnusable;
+    if (reason !== null) throw reason;
+  }
+
+  private get whyUnusable(): StoreError | null {
+    return this.closed === null ? this.failure : new StoreError("closed", "the store is closed");
   }
 
   private checkFailure(): void {

@@ -159,10 +159,10 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
   }
 
   private finish(batch: CommitBatch): void {
-    this.bodies.finish(batch);
     // A commit without an operation of the mailbox may have no room for removals.
     const haveChanged = this.pages.haveChanged || this.acks.haveChanged;
     if (this.isFreeing || (this.bodies.areManyUnneeded && haveChanged)) this.bodies.free(batch);
+    this.bodies.finish(batch);
     if (this.isFreeing) this.acks.sweep(batch, this.pages);
     this.pages.finish(batch, (page) => this.acks.wrote(page));
     this.acks.finish(batch);

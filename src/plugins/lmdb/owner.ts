@@ -10,7 +10,7 @@ import { chownSync, closeSync, fstatSync, openSync, type Stats, statSync } from 
 import { join } from "node:path";
 import { errorText } from "../../core/fault.ts";
 import { StoreError } from "../../storage/contract.ts";
-import { lastTransaction } from "./data-file.ts";
+import { lastCommit } from "./data-file.ts";
 import { dataFile, lockFile, unusable } from "./lmdb.ts";
 import { systemCalls } from "./system.ts";
 
@@ -43,24 +43,30 @@ const withoutWaiting = 4;
 /** The data file of a store that this process owns. */
 export class OwnData {
   private readonly descriptor: number;
+  private readonly inode: number;
+  private readonly device: number;
   /** The last transaction of this process. */
   private transaction: bigint;
 
   /** Throws `busy` when another process has it. */
   constructor(private readonly file: string) {
     this.descriptor = openSync(file, "r+");
+    const { ino, dev } = fstatSync(this.descriptor);
+    this.inode = ino;
+    this.device = dev;
     const outcome = systemCalls?.flock(this.descriptor, exclusively | withoutWaiting) ?? 0;
     if (outcome !== 0) {
       this.close();
       throw busy(file);
     }
-    this.transaction = lastTransaction(this.descriptor);
+    this.transaction = lastCommit(this.descriptor).transaction;
   }
 
-  /** Throws when another process has written the file. Costs 3 µs. */
-  checkAlone(): void {
-    if (lastTransaction(this.descriptor) !== this.transaction)
-      throw new Error("another process has written the data file");
+  /** Where the last page of the file ends. Throws when another process has written it. Costs 3 µs. */
+  checkAlone(): number {
+    const { transaction, end } = lastCommit(this.descriptor);
+    if (transaction === this.transaction) return end;
+    throw new Error("another process has written the data file");
   }
 
   /** This process has committed a transaction. */
@@ -70,10 +76,9 @@ export class OwnData {
 
   /** Throws `unavailable` while the file is not where the next start looks for it. Costs 2 µs. */
   checkPlace(): void {
-    const own = fstatSync(this.descriptor);
     try {
       const { ino, dev } = statSync(this.file);
-      if (ino === own.ino && dev === own.dev) return;
+      if (ino === this.inode && dev === this.device) return;
     } catch (error) {
       throw new StoreError("unavailable", `${this.file} can't be found: ${errorText(error)}`);
     }

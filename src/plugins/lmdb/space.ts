@@ -1,7 +1,7 @@
 /** The room that a data file has: on its disk, behind its pages, and inside of it. */
 import { closeSync, fstatSync, ftruncateSync, openSync, statfsSync } from "node:fs";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
-import { endOfPages } from "./data-file.ts";
+import { lastCommit } from "./data-file.ts";
 import { unusable } from "./lmdb.ts";
 import { systemCalls } from "./system.ts";
 
@@ -34,15 +34,16 @@ export type SpaceLimits = {
 const lowReserves = 3;
 
 export type SpaceGuard = {
-  /** Throws when there is no room for a write. */
-  readonly checkRoom: (size: WriteSize) => void;
+  /** Throws when there is no room for a write to a file whose pages end there. */
+  readonly checkRoom: (size: WriteSize, end: number) => void;
   /** Whether little is left on the disk and inside the file. */
   readonly isLow: () => boolean;
 };
 
 /**
  * LMDB must never meet a full disk. So the file is longer than its pages, with room for its length where the system sets
- * room aside (`fallocate`), and every commit asks first. A look at the disk costs 10 µs. A commit does not write the last
+ * room aside (`fallocate`), and every commit asks first. A look at the disk costs 10 µs, and is needed when the file must
+ * become longer. A commit does not write the last
  * pages when it frees them: so only a file that is longer shows whether it was cut short.
  *
  * A store needs room for twice its bytes beyond a reserve; a smaller write may use half of the reserve,
@@ -68,18 +69,17 @@ export function openSpaceGuard(
     logged.add(message);
   }
 
-  function look(): FileEnd {
-    const end = disk.usedBytes();
-    return { end, behind: disk.fileBytes() - end };
-  }
+  const look = (end = disk.usedBytes()): FileEnd => ({ end, behind: disk.fileBytes() - end });
 
   /** What the file may still take of the disk. A hole at its end takes nothing yet. */
   const spare = (behind: number) =>
     Math.max(disk.freeBytes() - floorBytes - (disk.reserves ? 0 : behind), 0);
 
   /** Room behind the last page, after trying to have `wanted` there, and another reserve for the next ones. */
-  function roomOf(wanted: number, { end, behind }: FileEnd): number {
+  function roomOf(wanted: number, at: FileEnd): number {
+    const { end, behind } = at;
     if (behind >= wanted) return behind;
+    if (isLow(at)) logOnce("warn", "the disk is nearly full: writes will be refused");
     const left = spare(behind);
     const made = [wanted + reserveBytes, wanted].find(
       (aim) => aim - behind <= left && disk.extend(end + aim),
@@ -103,10 +103,8 @@ export function openSpaceGuard(
     return room >= 2 * bytes + reserveBytes / 32 && pagesFree() >= 4 * bytes + reserveBytes / 4;
   }
 
-  function checkRoom(size: WriteSize): void {
-    const at = look();
-    if (isLow(at)) logOnce("warn", "the disk is nearly full: writes will be refused");
-    if (admits(size, at)) return;
+  function checkRoom(size: WriteSize, end: number): void {
+    if (admits(size, look(end))) return;
     logOnce("error", "the disk is full: writes are refused");
     throw new StoreError(
       size.kind === "removal" ? "unavailable" : "full",
@@ -135,7 +133,7 @@ export function openDisk(file: string): Disk {
       }
     },
     fileBytes: () => fstatSync(descriptor).size,
-    usedBytes: () => endOfPages(descriptor),
+    usedBytes: () => lastCommit(descriptor).end,
     reserves,
     extend(to) {
       if (reserves) return allocate(to);

@@ -255,7 +255,7 @@ class DiskClaims implements Replay {
     if (this.deciding.length === 0) return;
     const endMs = Math.max(...this.deciding.map(({ untilMs }) => untilMs));
     const key = Buffer.concat([orderedKey(endMs), orderedKey(++this.lastNumber)]);
-    batch.put("claims", key, sealed(key, Buffer.from(JSON.stringify(this.deciding))));
+    batch.add("claims", key, sealed(key, Buffer.from(JSON.stringify(this.deciding))));
     this.deciding = [];
   }
 
