@@ -44,6 +44,7 @@ import {
   PageFill,
   parseCursor,
   type QuotaSums,
+  type StoreSums,
   storedAtOf,
 } from "./mailbox-rules.ts";
 import type { MailboxQuota } from "./quota.ts";
@@ -78,6 +79,23 @@ type IndexDriver = {
   /** Rows that ended later may not be taken out yet. */
   readonly removableMs: () => number;
 };
+
+/** What the quota of one mailbox is held against. */
+class HeldSums implements QuotaSums {
+  constructor(
+    private readonly recipients: RecipientIndex,
+    private readonly recipient: number | undefined,
+    readonly room: MailboxStats,
+  ) {}
+
+  mailbox(label: string | null): MailboxStats {
+    return this.recipients.usage(this.recipient, label);
+  }
+
+  store(label: string | null): StoreSums {
+    return this.recipients.inStore(label);
+  }
+}
 
 export class MailboxIndex {
   readonly rows = new RowTable();
@@ -182,7 +200,8 @@ export class MailboxIndex {
     ) {
       return { kind: "chunk_conflict" };
     }
-    return decideQuota(entry, quota, this.sumsFor(recipient));
+    const sums = new HeldSums(this.recipients, recipient, this.driver.room);
+    return decideQuota(entry, quota, sums);
   }
 
   private knownAt(slot: number, { digest }: Pick<MailboxEntry, "digest">): KnownMessage {
@@ -200,15 +219,6 @@ export class MailboxIndex {
   ): KnownMessage | null {
     const { state, slot } = this.state(mailbox, named.messageId, nowMs);
     return state === "active" || state === "acked" ? this.knownAt(slot, named) : null;
-  }
-
-  private sumsFor(recipient: number | undefined): QuotaSums {
-    const { recipients } = this;
-    return {
-      mailbox: (label) => recipients.usage(recipient, label),
-      store: (label) => recipients.inStore(label),
-      room: this.driver.room,
-    };
   }
 
   /** `labels`: those of the entry and of its place. `known`: the number of the recipient. */

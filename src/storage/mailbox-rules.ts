@@ -108,15 +108,14 @@ export function decideQuota(
   quota: MailboxQuota,
   sums: QuotaSums,
 ): readonly string[] | Extract<StoreOutcome, { kind: "full" }> {
-  const { mailbox, store } = sums;
   const bytes = envelope.length;
-  if (exceedsBounds(mailbox(null), bytes, quota.recipientEntriesMax, quota.recipientBytesMax))
+  if (exceedsBounds(sums.mailbox(null), bytes, quota.recipientEntriesMax, quota.recipientBytesMax))
     return { kind: "full", scope: "recipient" };
-  const place = quota.places.find((one) => hasRoomIn(one, bytes, mailbox));
+  const place = placeFor(quota, bytes, sums);
   const last = quota.places.at(-1);
   if (place === undefined && last !== undefined)
     return { kind: "full", scope: "pool", label: last.pool };
-  if (exceedsBounds(store(null), bytes, quota.storeEntriesMax, quota.storeBytesMax))
+  if (exceedsBounds(sums.store(null), bytes, quota.storeEntriesMax, quota.storeBytesMax))
     return { kind: "full", scope: "store" };
   const { storeShare } = quota;
   if (storeShare !== null && labels.includes(storeShare.label) && isBeyond(storeShare, bytes, sums))
@@ -124,15 +123,24 @@ export function decideQuota(
   return place === undefined ? labels : labelsAt(labels, place);
 }
 
+function placeFor(
+  { places }: MailboxQuota,
+  bytes: number,
+  sums: QuotaSums,
+): MailboxPlace | undefined {
+  for (const place of places) if (hasRoomIn(place, bytes, sums)) return place;
+  return undefined;
+}
+
 /** Whether a place has room for one more entry of so many bytes. */
 export function hasRoomIn(
   { own, pool, poolMax, isRest }: MailboxPlace,
   bytes: number,
-  sums: Sums,
+  sums: Pick<QuotaSums, "mailbox">,
 ): boolean {
-  const mine = sums(own.label);
-  const all = sums(pool);
+  const mine = sums.mailbox(own.label);
   if (exceedsBounds(mine, bytes, own.entriesMax, own.bytesMax)) return false;
+  const all = sums.mailbox(pool);
   if (exceedsBounds(all, bytes, poolMax.entries, poolMax.bytes)) return false;
   if (!isRest) return true;
   return mine.entries <= poolMax.entries - all.entries && mine.bytes <= poolMax.bytes - all.bytes;
@@ -141,14 +149,16 @@ export function hasRoomIn(
 function isBeyond(
   { label, entriesMax, bytesMax }: MailboxShare,
   bytes: number,
-  { store, room }: QuotaSums,
+  held: QuotaSums,
 ): boolean {
-  const sums = store(label);
+  const { room } = held;
+  const sums = held.store(label);
   // An acknowledged id is remembered: a sender could use up the ids by storing for one who
   // acknowledges at once.
   return (
     exceedsBounds(sums, bytes, entriesMax, bytesMax) ||
-    exceedsBounds({ entries: sums.ids, bytes: sums.bytes }, bytes, room.entries / 2, room.bytes / 2)
+    sums.ids + 1 > room.entries / 2 ||
+    sums.bytes + bytes > room.bytes / 2
   );
 }
 

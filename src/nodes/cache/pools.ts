@@ -39,7 +39,11 @@ type NetworkLabels = {
   /** Under which newcomers of the network are counted in a mailbox, and all that it sends in the store. */
   readonly net: string;
   readonly via: string;
+  /** Their places, made once for the limits that most mailboxes have. */
+  newcomers: { readonly limits: MailboxLimits; readonly places: PlacePair } | null;
 };
+
+type PlacePair = readonly [floor: MailboxPlace, rest: MailboxPlace];
 
 const labelsByNetwork = new BoundedMap<string, NetworkLabels>(10_000);
 
@@ -48,7 +52,11 @@ function networkLabels(network: string): NetworkLabels {
   if (known !== undefined) return known;
   const digest = sha256(utf8(`waypost network ${storingNetwork(network)}`)).toHex();
   // 65,536 groups, which a driver counts over the whole store. Two networks seldom meet in one.
-  const labels = { net: `net:${digest.slice(0, 16)}`, via: `via:${digest.slice(0, 4)}` };
+  const labels: NetworkLabels = {
+    net: `net:${digest.slice(0, 16)}`,
+    via: `via:${digest.slice(0, 4)}`,
+    newcomers: null,
+  };
   labelsByNetwork.set(network, labels);
   return labels;
 }
@@ -82,14 +90,26 @@ const networkPart = 0.5;
 export function placesOf(
   sending: MailboxSender,
   { network }: Origin,
-  settings: MailboxLimits,
-): readonly [MailboxPlace, MailboxPlace] {
-  const side = sending.isKnown ? "known" : "new";
-  const percent = sending.isKnown ? 100 - settings.stranger_share : settings.stranger_share;
-  const who = sending.isKnown ? sending.who : networkLabels(network).net;
-  const floors = poolOf(settings, percent * floorParts[side]);
-  const rest = poolOf(settings, percent * (1 - floorParts[side]));
-  const floor = sending.isKnown ? floorOf(floors, sending.people) : newcomerFloor;
+  limits: MailboxLimits,
+): PlacePair {
+  if (sending.isKnown) return placesOn("known", sending.who, limits, sending.people);
+  const labels = networkLabels(network);
+  if (labels.newcomers?.limits !== limits)
+    labels.newcomers = { limits, places: placesOn("new", labels.net, limits) };
+  return labels.newcomers.places;
+}
+
+/** `people`: how many share the floors of a side where each has one of its own. */
+function placesOn(
+  side: "known" | "new",
+  who: string,
+  limits: MailboxLimits,
+  people: number | null = null,
+): PlacePair {
+  const percent = side === "known" ? 100 - limits.stranger_share : limits.stranger_share;
+  const floors = poolOf(limits, percent * floorParts[side]);
+  const rest = poolOf(limits, percent * (1 - floorParts[side]));
+  const floor = people === null ? newcomerFloor : floorOf(floors, people);
   return [
     {
       own: shareOf(`${side}:${who}`, floor),
@@ -115,10 +135,10 @@ function floorOf(pool: MailboxStats, people: number): MailboxStats {
   };
 }
 
-function poolOf(settings: MailboxLimits, percent: number): MailboxStats {
+function poolOf(limits: MailboxLimits, percent: number): MailboxStats {
   return {
-    entries: partOf(settings.recipient_entries_max, percent, poolEntriesMin),
-    bytes: partOf(settings.recipient_bytes_max, percent, poolBytesMin),
+    entries: partOf(limits.recipient_entries_max, percent, poolEntriesMin),
+    bytes: partOf(limits.recipient_bytes_max, percent, poolBytesMin),
   };
 }
 

@@ -292,7 +292,7 @@ function poolStep(
     ? `the mailbox knows the sender, and ${sending.people} in all`
     : `unsigned or first-time sender${network}`;
   // An envelope of one byte: a larger one may find no room where this says it does.
-  const hasRoom = places.some((place) => hasRoomIn(place, 1, sums));
+  const hasRoom = places.some((place) => hasRoomIn(place, 1, { mailbox: sums }));
   const detail = `${who}: ${texts.join("; ")}`;
   return hasRoom ? ok("pools", detail) : stops("pools", `full: ${detail}`);
 }
