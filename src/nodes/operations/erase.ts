@@ -132,28 +132,19 @@ type Deletions = {
 type Following = Erasing & { readonly bus: Bus; readonly now: () => number; readonly log: Log };
 
 /**
- * Removes the mail of lives that have ended. A record says that a deletion is under way, from
- * before it is submitted until the ledger has confirmed it, what was admitted before is stored, and
- * a look finds nothing more to remove: a crash in between loses nothing.
+ * What one look at a record does: it removes what is there of a life that has ended, and the record
+ * when nothing more can come.
  */
-export function followDeletions({
-  bus,
-  cache,
-  directory,
-  members,
-  tiers,
-  lifeOf,
-  now,
-  log,
-}: Following): Deletions {
-  if (cache === null) return { expect: async () => async () => {}, close: () => {} };
-  const { mailbox, receipts } = cache;
+function endedLives(
+  { members, tiers, lifeOf, now, log }: Following,
+  { mailbox, receipts }: NonNullable<Erasing["cache"]>,
+): (key: string, record: DueRecord) => Promise<void> {
   /** When this process saw first that a record's life has ended. */
   const endedMs = new Map<string, number>();
   const forgetOwners = async (did: Did, lives: number): Promise<void> => {
     for (let life = 0; life < lives; life++) await forgetOwner(receipts, mailboxOf(did, life));
   };
-  const lookAt = async (key: string, record: DueRecord): Promise<void> => {
+  return async (key, record) => {
     const { life: lifeBefore, isForgotten } = record;
     const did = key.slice(duePrefix.length).split("/")[0] as Did;
     const lives = (await lifeOf(did)) ?? 0;
@@ -174,6 +165,18 @@ export function followDeletions({
     await receipts.remove(key);
     endedMs.delete(key);
   };
+}
+
+/**
+ * Removes the mail of lives that have ended. A record says that a deletion is under way, from
+ * before it is submitted until the ledger has confirmed it, what was admitted before is stored, and
+ * a look finds nothing more to remove: a crash in between loses nothing.
+ */
+export function followDeletions(parts: Following): Deletions {
+  const { bus, cache, directory, lifeOf, now, log } = parts;
+  if (cache === null) return { expect: async () => async () => {}, close: () => {} };
+  const { receipts } = cache;
+  const lookAt = endedLives(parts, cache);
   let [isDue, isLooking] = [true, false];
   const eraseDue = async (): Promise<void> => {
     isDue = false;

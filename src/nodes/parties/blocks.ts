@@ -6,7 +6,7 @@
  */
 import type { Config } from "../../config/schema.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
-import { type Fault, fault } from "../../core/fault.ts";
+import { type Fault, fault, isFault } from "../../core/fault.ts";
 import {
   type Network,
   networkHolds,
@@ -97,40 +97,19 @@ export async function openBlocks(parts: BlocksParts): Promise<Blocks> {
       for (const follower of followers) follower();
     },
   });
-  const change = async ({ add, remove }: BlockChange): Promise<BlockOutcome | Fault> => {
+  const change = async (wanted: BlockChange): Promise<BlockOutcome | Fault> => {
     const operator = parts.operator?.did ?? null;
-    if (add.some(({ subject }) => subject === operator))
+    if (wanted.add.some(({ subject }) => subject === operator))
       return fault(
         "invalid_request",
         `${operator} is operator.did, which takes the reports: it can't be blocked`,
       );
     await read();
-    const after = new Map(blocks.map((block) => [block.subject, block]));
-    const removed = remove.filter((subject) => after.delete(subject));
-    const missing = remove.filter((subject) => !removed.includes(subject));
-    let replaced = 0;
-    for (const block of add) {
-      const listed = after.get(block.subject);
-      if (listed !== undefined) replaced += 1;
-      const reason = block.reason ?? listed?.reason ?? null;
-      // One that is blocked altogether stays so: a report must not open what an erasure has closed.
-      const kind = listed?.kind === "did" ? listed.kind : block.kind;
-      after.set(block.subject, { ...block, kind, reason, sinceMs: listed?.sinceMs ?? now() });
-    }
-    if (after.size > blocksMax)
-      return fault("invalid_request", `the block list can have at most ${blocksMax} entries`);
-    const changed = [...new Set([...removed, ...add.map(({ subject }) => subject)])];
-    for (let at = 0; at < changed.length; at += writesMax)
-      await Promise.all(
-        changed.slice(at, at + writesMax).map((subject) => {
-          const [key, block] = [prefix + subject, after.get(subject)];
-          return block === undefined
-            ? receipts.remove(key)
-            : receipts.put(key, encodeRecord(block), now() + keptMs);
-        }),
-      );
+    const decided = decideChange(blocks, wanted, now());
+    if (isFault(decided)) return decided;
+    await writeBlocks(receipts, decided, now() + keptMs);
     await announce();
-    return { added: add.length - replaced, replaced, removed: removed.length, missing };
+    return decided.outcome;
   };
   return {
     list: () => blocks,
@@ -155,8 +134,54 @@ export async function openBlocks(parts: BlocksParts): Promise<Blocks> {
   };
 }
 
+type DecidedChange = {
+  readonly after: ReadonlyMap<string, Block>;
+  /** Subjects whose records are written anew, or removed when they are not in `after`. */
+  readonly changed: readonly string[];
+  readonly outcome: BlockOutcome;
+};
+
+function decideChange(
+  listed: readonly Block[],
+  { add, remove }: BlockChange,
+  nowMs: number,
+): DecidedChange | Fault {
+  const after = new Map(listed.map((block) => [block.subject, block]));
+  const removed = remove.filter((subject) => after.delete(subject));
+  const missing = remove.filter((subject) => !removed.includes(subject));
+  let replaced = 0;
+  for (const block of add) {
+    const before = after.get(block.subject);
+    if (before !== undefined) replaced += 1;
+    const reason = block.reason ?? before?.reason ?? null;
+    // One that is blocked altogether stays so: a report must not open what an erasure has closed.
+    const kind = before?.kind === "did" ? before.kind : block.kind;
+    after.set(block.subject, { ...block, kind, reason, sinceMs: before?.sinceMs ?? nowMs });
+  }
+  if (after.size > blocksMax)
+    return fault("invalid_request", `the block list can have at most ${blocksMax} entries`);
+  const changed = [...new Set([...removed, ...add.map(({ subject }) => subject)])];
+  const outcome = { added: add.length - replaced, replaced, removed: removed.length, missing };
+  return { after, changed, outcome };
+}
+
 /** A store takes so many writes at once. */
 const writesMax = 256;
+
+async function writeBlocks(
+  receipts: BlocksParts["receipts"],
+  { after, changed }: DecidedChange,
+  expiresAtMs: number,
+): Promise<void> {
+  const write = (subject: string) => {
+    const block = after.get(subject);
+    return block === undefined
+      ? receipts.remove(prefix + subject)
+      : receipts.put(prefix + subject, encodeRecord(block), expiresAtMs);
+  };
+  for (let at = 0; at < changed.length; at += writesMax)
+    await Promise.all(changed.slice(at, at + writesMax).map(write));
+}
 
 const notServed = (whom: string): Fault =>
   fault("policy_denied", `this node does not serve ${whom}`);

@@ -159,7 +159,31 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
   const submissions = new Submissions({ ...common, endpoints, reader, outbox });
   submissions.start();
   endpoints.start();
-  const ledger: Ledger = {
+  return {
+    endpoints,
+    ledger: ledgerOver({ options, key, endpoints, reader, proofs, submissions }),
+    isKnown: genesis !== null,
+    async close() {
+      await endpoints.close();
+      await submissions.close();
+      await proofs.close();
+    },
+  };
+}
+
+type ChainParts = {
+  readonly options: ChainOptions;
+  readonly key: LedgerParts["key"];
+  readonly endpoints: Endpoints;
+  readonly reader: ChainReader;
+  readonly proofs: KeyProofs;
+  readonly submissions: Submissions;
+};
+
+/** The capability that nodes use: each question goes to the part that answers it. */
+function ledgerOver(parts: ChainParts): Ledger {
+  const { options, key, endpoints, reader, proofs, submissions } = parts;
+  return {
     policy: (async (scope: PolicyScope, name: string) =>
       reader.policy(scope, name)) as Ledger["policy"],
     async head() {
@@ -180,16 +204,6 @@ export function openLedger(options: ChainOptions, parts: LedgerParts): OpenLedge
     },
     operator: async () => key.publicKey.slice(),
     proofs: async () => endpoints.session().head.proofs,
-  };
-  return {
-    endpoints,
-    ledger,
-    isKnown: genesis !== null,
-    async close() {
-      await endpoints.close();
-      await submissions.close();
-      await proofs.close();
-    },
   };
 }
 
