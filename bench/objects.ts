@@ -1,18 +1,21 @@
 /**
- * How many objects a node makes for a store, by kind: `bun bench/objects.ts [lmdb|memory] [checkout]`. The collector is off,
- * so the numbers are the same in each run; processor time follows them, and an async function is five objects. Prints
- * those of which a store makes one or more.
+ * How many objects a node makes for a store or for a page of ten, by kind:
+ * `bun bench/objects.ts [lmdb|memory] [checkout] [store|messages]`. The collector is off, so the numbers are the same in each
+ * run; processor time follows them, and an async function is five objects. Prints those of which an answer makes one or more.
  */
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { measureLoad } from "./http-load.ts";
 import { registered } from "./registered.ts";
+import { posting, pulling } from "./requests.ts";
 
-const [driver = "lmdb", checkout = join(import.meta.dir, "..")] = process.argv.slice(2);
+const here = join(import.meta.dir, "..");
+const [driver = "lmdb", checkout = here, path = "store"] = process.argv.slice(2);
 /** Compiled code makes fewer objects. */
-const warmStores = 20_000;
-const countedStores = 640;
+const warmAnswers = 20_000;
+const countedAnswers = 640;
+const pageEntries = 10;
 
 const folder = mkdtempSync(join(tmpdir(), "waypost-objects-"));
 const server = Bun.spawn(
@@ -22,19 +25,24 @@ const server = Bun.spawn(
 try {
   const lines = linesOf(server.stdout);
   const url = await nextLine(lines);
-  const { did: to } = await registered(url);
+  const reader = await registered(url);
+  const store = posting("/cache/store", reader.did);
+  const load = { url, connections: 64, durationMs: 60_000 };
+  if (path === "messages")
+    await measureLoad({ ...load, connections: 1, requestsMax: pageEntries, request: store });
+  const request = path === "messages" ? pulling(reader) : store;
   const count = async (): Promise<Record<string, number>> => {
     server.stdin.write("count\n");
     await server.stdin.flush();
     return JSON.parse(await nextLine(lines)) as Record<string, number>;
   };
-  await storeMany(url, to, warmStores);
+  await measureLoad({ ...load, requestsMax: warmAnswers, request });
   const before = await count();
-  await storeMany(url, to, countedStores);
+  await measureLoad({ ...load, requestsMax: countedAnswers, request });
   const after = await count();
   const made = Object.entries(after).map(([kind, number]): [string, number] => [
     kind,
-    (number - (before[kind] ?? 0)) / countedStores,
+    (number - (before[kind] ?? 0)) / countedAnswers,
   ]);
   for (const [kind, each] of made.toSorted(([, a], [, b]) => b - a))
     if (each >= 0.95) console.log(each.toFixed(1).padStart(6), kind);
@@ -58,17 +66,4 @@ async function nextLine(lines: AsyncGenerator<string>): Promise<string> {
   const { value, done } = await lines.next();
   if (done === true) throw new Error("the node ended");
   return value;
-}
-
-async function storeMany(url: string, to: string, requestsMax: number): Promise<void> {
-  const ciphertext_b64 = crypto.getRandomValues(new Uint8Array(1_024)).toBase64();
-  const timestamp = new Date().toISOString();
-  const request = (): Buffer<ArrayBuffer> => {
-    const ids = { message_id: crypto.randomUUID(), to, timestamp, ttl: "1h" };
-    const body = JSON.stringify({ ...ids, payload: { ciphertext_b64 } });
-    const type = "content-type: application/json";
-    const head = `POST /cache/store HTTP/1.1\r\nhost: bench\r\n${type}\r\ncontent-length: ${body.length}`;
-    return Buffer.from(`${head}\r\n\r\n${body}`);
-  };
-  await measureLoad({ url, connections: 64, durationMs: 60_000, requestsMax, request });
 }
