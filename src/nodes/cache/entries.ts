@@ -9,7 +9,7 @@
  * `next_cursor` leads to everything that was left out.
  * Source: interface "Cached message entry", rules section 6, D141.
  */
-import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
+import type { MailboxKey } from "../../core/codec/did.ts";
 import { renderTimestamp } from "../../core/codec/time.ts";
 import { type Fault, isFault } from "../../core/fault.ts";
 import type {
@@ -23,7 +23,7 @@ import type {
 } from "../../storage/contract.ts";
 import { encodeCursor, PageFill, parseCursor } from "../../storage/mailbox-rules.ts";
 import { type JsonParts, type Spliced, splice } from "../http/route.ts";
-import { type AnswerContext, signEvent } from "./store.ts";
+import { type AnswerContext, type SignedEvent, signEvent } from "./store.ts";
 
 // -------------------------------------------------------------------------------------------- entries as JSON
 
@@ -32,33 +32,40 @@ const entryOverheadBytes = 1_024;
 
 /**
  * The entries of a list, with commas. An entry is JSON text up to its envelope, the stored bytes, and JSON
- * text after them; the text between two envelopes is one part.
+ * text after them; the text between two envelopes is one part, put together at once from texts that the answer
+ * makes once: each smaller piece would be a text of its own.
  */
 export function entryParts(entries: readonly HeldMessage[], context: AnswerContext): Spliced {
-  const timestamp = renderTimestamp(context.nowMs);
+  const { recipient, nowMs } = context;
+  const timestamp = renderTimestamp(nowMs);
+  const untilExpiry = `","recipient":"${recipient}","expires_at":"`;
+  const untilSignature = `","recipient_did":"${recipient}","timestamp":"${timestamp}","reason":null,"signature":`;
   const parts: (string | Uint8Array)[] = [];
   let before = "";
-  for (const entry of entries) {
-    const { messageId, chunk, expiresAtMs, envelope } = entry;
-    const chunked = chunk === null ? "false" : `true,"chunk":${JSON.stringify(renderChunk(chunk))}`;
-    const names = `"message_id":"${messageId}","recipient":"${context.recipient}"`;
-    parts.push(
-      `${before}{${names},"expires_at":"${renderTimestamp(expiresAtMs)}","chunked":${chunked},"envelope":`,
-    );
-    parts.push(envelope);
-    before = `,"proof":${renderRetrievalProof(messageId, timestamp, context)}},`;
+  for (const { messageId, chunk, expiresAtMs, envelope } of entries) {
+    const expiry = renderTimestamp(expiresAtMs);
+    const kind = chunk === null ? whole : chunkedAs(chunk);
+    parts.push(`${before}{"message_id":"${messageId}${untilExpiry}${expiry}${kind}`, envelope);
+    const signature = signatureOf({ messageId, timestamp }, context);
+    before = `${proofStart}${messageId}${untilSignature}${signature}}},`;
   }
   if (before !== "") parts.push(before.slice(0, -1));
   return parts;
 }
 
-/** The JSON text of the event proof of one entry. */
-function renderRetrievalProof(messageId: Uuid, timestamp: string, context: AnswerContext): string {
-  const { recipient } = context;
-  const signature = signEvent("retrieval", { messageId, timestamp }, context);
-  const signed = signature === null ? "null" : `"${signature}"`;
-  const event = `"event_type":"retrieval","message_id":"${messageId}","recipient_did":"${recipient}"`;
-  return `{${event},"timestamp":"${timestamp}","reason":null,"signature":${signed}}`;
+/** Of a whole message, from the end of its expiry up to its envelope. */
+const whole = '","chunked":false,"envelope":';
+/** The event proof, behind the envelope, up to the id. */
+const proofStart = ',"proof":{"event_type":"retrieval","message_id":"';
+
+function chunkedAs(chunk: Chunk): string {
+  return `","chunked":true,"chunk":${JSON.stringify(renderChunk(chunk))},"envelope":`;
+}
+
+/** The JSON text of the signature of a retrieval. */
+function signatureOf(event: SignedEvent, context: AnswerContext): string {
+  const signature = signEvent("retrieval", event, context);
+  return signature === null ? "null" : `"${signature}"`;
 }
 
 /** The last members of a list: `next` continues with everything that was left out. */

@@ -321,10 +321,13 @@ export type AnswerContext = {
   readonly signer: EventSigner;
 };
 
+/** What an answer says of one message. */
+export type SignedEvent = { readonly messageId: Uuid; readonly timestamp: string };
+
 /** Base64 of the Cache's signature of one event; `null` without a key. */
 export function signEvent(
   eventType: "delivery" | "retrieval",
-  event: { readonly messageId: Uuid; readonly timestamp: string },
+  event: SignedEvent,
   { recipient, signer }: AnswerContext,
 ): string | null {
   if (signer.sign === null) return null;

@@ -189,8 +189,13 @@ export class Environment {
 
   /** A value in the library's own memory, valid until the next read of anything, or `null` when there is none. */
   borrow(database: DatabaseName, key: Buffer): Uint8Array | null {
-    const found = this.reading(() => this.databases[database].getBinaryFast(key));
-    return found === undefined ? null : plain(found);
+    this.checkOpen();
+    try {
+      const found = this.databases[database].getBinaryFast(key);
+      return found === undefined ? null : plain(found);
+    } catch (error) {
+      throw unreadable(error);
+    }
   }
 
   /** Reads the whole range at once: no cursor and no read transaction outlives the call. */
@@ -213,9 +218,7 @@ export class Environment {
     try {
       return read();
     } catch (error) {
-      throw new StoreError("unavailable", `the store can't be read: ${errorText(error)}`, {
-        cause: error,
-      });
+      throw unreadable(error);
     }
   }
 
@@ -388,6 +391,10 @@ export class Environment {
     this.held.data.close();
     this.held.lock.close();
   }
+}
+
+function unreadable(cause: unknown): StoreError {
+  return new StoreError("unavailable", `the store can't be read: ${errorText(cause)}`, { cause });
 }
 
 function answerOf({ decide }: WriteOperation, batch: CommitBatch): unknown {
