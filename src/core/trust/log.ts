@@ -2,10 +2,10 @@
  * What the log of a ledger says: its entries, the batches that they make, and the proof
  * that a client gets of one key. An entry is one of
  *
- *   key, value    64 bytes: what a DID or an alias is from here on; a value of zeros
- *   removes it map root      32 bytes: ends a batch, and covers what all keys are after it
- *   old head      40 bytes, only the first entry: size (u64, big endian) and root of the
- *   log that this one continues
+ *   key, value    64 bytes: what a DID or an alias is from here on; a value of zeros removes it
+ *   map root      32 bytes: ends a batch, and covers what all keys are after it
+ *   old head      40 bytes, only the first entry: size (u64, big endian) and root of the log that
+ *                 this one continues
  *
  * Source: docs/trust.md "Log".
  */
@@ -135,8 +135,7 @@ export function genesisOfLog(key: NoteKey, seed: Uint8Array): Uint8Array {
   return taggedHash("genesis", concatBytes(utf8(`${renderVerifierKey(key)}|`), seed));
 }
 
-// --------------------------------------------------------------------------------------------------------------
-// answers
+// ----------------------------------------------------------------------------------------- answers
 
 const hash = fixedBytes(hashBytes);
 const treeProof = vector(hash, treeProofMax);

@@ -5,12 +5,13 @@
  *
  *   genesis        the chain that this outbox belongs to
  *   operator       the account whose key signed last
- *   anchor         the last finalized block that two endpoints agreed about, with its time
- *   (JSON) q/<sequence>   a pending call and the extrinsic signed for it (JSON)
- *   s/<tx hash>    submission, as the embedded ledger keeps it     t/<number>  ends in
- *   order ends           how many there were (JSON)
- *   k/<did>        key proof (`proofs.ts`), and `proofs`, `c/` and `v/`: which blocks they
- *   are of (`history.ts`)
+ *   anchor         the last finalized block that two endpoints agreed about, with its time (JSON)
+ *   q/<sequence>   a pending call and the extrinsic signed for it (JSON)
+ *   s/<tx hash>    submission, as the embedded ledger keeps it
+ *   t/<number>     ends in order
+ *   ends           how many there were (JSON)
+ *   k/<did>        key proof (`proofs.ts`)
+ *   proofs, c/, v/ of which blocks the proofs are (`history.ts`)
  */
 import { encodeHex0x } from "../../core/codec/bytes.ts";
 import { decodeLedgerCall, encodeLedgerCall, type LedgerCall } from "../../core/ledger/calls.ts";

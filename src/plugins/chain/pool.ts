@@ -2,24 +2,25 @@
  * The submission pool as a state machine: events in, actions out, no I/O and no clock. An entry is
  * one call of ours, with the extrinsic that is signed for it. `Entry.state` in its life:
  *
- *   storing --stored--> waiting --send--> sending --answered--> waiting    (due again after a time,
- *                        |  ^  ^                                           or over another connection)
- *           reconsider   |  |  +-signed- signing <- refused by a node, in another era for the same nonce
- *                        v  |               ^
- *                     inspected ------------+ absent: the state shows no
- *                     such call and would take it
+ *   storing --stored--> waiting --send--> sending --answered--> waiting
+ *                        |  ^  ^              (due again after a time, or over another connection)
+ *           reconsider   |  |  +-signed- signing <- refused by a node, in another era
+ *                        v  |               ^        for the same nonce
+ *                     inspected ------------+ absent: the state shows no such call, and would
+ *                        |                    take it
  *                        |
- *                        +--> unsure -> inspected  an only endpoint lacks blocks that may hold it: again some blocks later
- *                        |
- *                        +--> ended      the state shows it, or refuses it; or absent, though it had its chance
+ *                        +--> unsure -> inspected  an only endpoint lacks blocks that may hold it:
+ *                        |                         again some blocks later
+ *                        +--> ended      the state shows it, or refuses it; or absent, though it
+ *                                        had its chance
  *
- * `reconsider` runs at each head that was scanned: shown by the node in use -> `confirm` (a second endpoint has the
- * same block and state, endpoints.ts) -> every block up to it scanned, and the calls in them ended -> `scanned`. A head
- * that differs, or that no endpoint confirms, goes no further, and no entry moves by it. A
- * proof that a node calls invalid is inspected at once. A call had its chance when a node
- * had it, its nonce being the next, for half its lifetime without a gap in the blocks seen.
- * What an only endpoint includes nowhere, or can't show, ends nothing: it may lie, and the
- * next honest answer decides.
+ * `reconsider` runs at each head that was scanned: shown by the node in use -> `confirm` (a second
+ * endpoint has the same block and state, endpoints.ts) -> every block up to it scanned, and the
+ * calls in them ended -> `scanned`. A head that differs, or that no endpoint confirms, goes no
+ * further, and no entry moves by it. A proof that a node calls invalid is inspected at once. A call
+ * had its chance when a node had it, its nonce being the next, for half its lifetime without a gap
+ * in the blocks seen. What an only endpoint includes nowhere, or can't show, ends nothing: it may
+ * lie, and the next honest answer decides.
  *
  * Laws:
  * 1. An entry ends once: `finalized` or `failed` when a finalized block holds its extrinsic or the
