@@ -176,8 +176,8 @@ async function removeDevice(
 }
 
 /**
- * Each device that stays gets the new keys, also one that a thief's device has listed since the user looked: the user sees
- * it in the question, or names those that stay.
+ * Each device that stays gets the new keys, also one that a thief's device has listed since the
+ * user looked: the user sees it in the question, or names those that stay.
  */
 function demandNamed(staying: readonly { readonly did: string }[], { keep, yes }: RemovalFlags) {
   const dids = staying.map(({ did }) => did);

@@ -103,7 +103,7 @@ export function checkSubject(subject: string): void {
   }
 }
 
-// --------------------------------------------------------------------------------------------- inbox of a subscription
+// ------------------------------------------------------------------------- inbox of a subscription
 
 /** Messages of one subscription that were not handled yet, and their bytes. */
 export type BusQueueLimits = { readonly messagesMax: number; readonly bytesMax: number };

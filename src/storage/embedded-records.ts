@@ -1,6 +1,6 @@
 /**
- * What the embedded ledger keeps in its table: keys, the bytes of values, and the reads and writes that follow from a
- * call. Nothing else knows these bytes.
+ * What the embedded ledger keeps in its table: keys, the bytes of values, and the reads and writes
+ * that follow from a call. Nothing else knows these bytes.
  *
  *   head                      the last block, and how far counting is (JSON)
  *   genesis/seed              what they cover in addition to the key of the log
@@ -104,7 +104,7 @@ export const embeddedLimits: EmbeddedLimits = {
   retainedMax: 200_000n,
 };
 
-// -------------------------------------------------------------------------------------------------- head
+// -------------------------------------------------------------------------------------------- head
 
 export type EmbeddedHead = {
   readonly last: Block;
@@ -162,7 +162,7 @@ export function decodeJson<T>(bytes: Uint8Array, what: string): T {
   }
 }
 
-// -------------------------------------------------------------------------------------- state of the chain
+// ------------------------------------------------------------------------------ state of the chain
 
 /**
  * The account in a stored record; the empty one without a record. Throws `corrupt` for
@@ -202,7 +202,7 @@ export function policyOf<Scope extends PolicyScope>(
   return policy as PolicyOf<Scope>;
 }
 
-// -------------------------------------------------------------------------------------------------- pool
+// -------------------------------------------------------------------------------------------- pool
 
 const hashBytes = 32;
 
@@ -223,7 +223,7 @@ export function decodePending(bytes: Uint8Array): PendingCall {
   };
 }
 
-// ------------------------------------------------------------------------------------------- submissions
+// ------------------------------------------------------------------------------------- submissions
 
 type StoredSubmission = Omit<Submission, "txHash" | "reason"> & {
   readonly reason: {
@@ -250,7 +250,7 @@ function decodeSubmission(txHash: string, bytes: Uint8Array): Submission {
   };
 }
 
-// ------------------------------------------------------------------------------------------------ reads and writes
+// -------------------------------------------------------------------------------- reads and writes
 
 /** Throws `corrupt` when it is missing: each ledger has one from its beginning. */
 export function readHead(view: TableView): EmbeddedHead {

@@ -129,7 +129,7 @@ class Chain implements EmbeddedLedger {
     this.openedAtMs = options.now();
   }
 
-  // ------------------------------------------------------------------------------------------------ reading
+  // --------------------------------------------------------------------------------------- reading
 
   async head(): Promise<LedgerHead> {
     this.checkOpen();
@@ -213,7 +213,7 @@ class Chain implements EmbeddedLedger {
     if (this.closing) throw new StoreError("closed", "the ledger is closed");
   }
 
-  // ------------------------------------------------------------------------------------------------- taking
+  // ---------------------------------------------------------------------------------------- taking
 
   async submit(call: LedgerCall, label: string): Promise<Submission | Fault> {
     this.checkOpen();
@@ -299,7 +299,7 @@ class Chain implements EmbeddedLedger {
     return submission;
   }
 
-  // ------------------------------------------------------------------------------------------------- blocks
+  // ---------------------------------------------------------------------------------------- blocks
 
   /**
    * Sets the timer to the end of the current block time when calls may be pending and it is
@@ -438,7 +438,7 @@ class Chain implements EmbeddedLedger {
     }
   }
 
-  // ------------------------------------------------------------------------------------------------ closing
+  // --------------------------------------------------------------------------------------- closing
 
   private async track<T>(work: Promise<T>): Promise<T> {
     this.underWay.add(work);

@@ -35,7 +35,7 @@ export function checkPrefix(prefix: string): void {
   if (!isScanned(prefix)) throw new RangeError("a prefix begins with a slash");
 }
 
-// -------------------------------------------------------------------------------------------------------- receipts
+// ---------------------------------------------------------------------------------------- receipts
 
 type Standing = { readonly value: Uint8Array; readonly untilMs: number };
 

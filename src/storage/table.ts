@@ -126,7 +126,7 @@ export class Overlay implements TableChange {
   }
 }
 
-// ------------------------------------------------------------------------------------------------------ decoded values
+// ---------------------------------------------------------------------------------- decoded values
 
 type DecodedLimits = {
   readonly entriesMax: number;

@@ -50,7 +50,7 @@ export function parseRecord(line: string): StoreRecord | string {
   }
 }
 
-// ---------------------------------------------------------------------------------------------- importing
+// --------------------------------------------------------------------------------------- importing
 
 const batchLength = 256;
 const noLimit: MailboxQuota = {

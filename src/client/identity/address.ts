@@ -1,6 +1,7 @@
 /**
- * Where an identity receives: what its document names, compared with the addresses that `open` was given. They differ when
- * the nodes have got others, or when the identity goes to other nodes (`moving.ts`).
+ * Where an identity receives: what its document names, compared with the addresses that
+ * `open` was given. They differ when the nodes have got others, or when the identity goes to
+ * other nodes (`moving.ts`).
  * Source: docs/client.md "Opening", docs/run.md "Another address".
  */
 import type { Did } from "../../core/codec/did.ts";
@@ -28,8 +29,9 @@ export const isAmong = (url: string, list: readonly string[]): boolean =>
   list.some((one) => sameEndpoint(one, url));
 
 /**
- * What the document names instead of the nodes at the given addresses; `null` when it names these, under any address that
- * they call their own, or when they can't be asked. The given ones are remembered as this identity's own.
+ * What the document names instead of the nodes at the given addresses; `null` when it names these,
+ * under any address that they call their own, or when they can't be asked. The given ones are
+ * remembered as this identity's own.
  */
 export async function addressesElsewhere(
   client: Client,
@@ -54,8 +56,9 @@ export async function addressesElsewhere(
 }
 
 /**
- * The addresses that `open` was given are this identity's own, whichever device had the document name them; and on a device
- * that knows none, as after a restoration, the services that the document has when it begins.
+ * The addresses that `open` was given are this identity's own, whichever device had the document
+ * name them; and on a device that knows none, as after a restoration, the services that the
+ * document has when it begins.
  */
 async function rememberOwnHosts(client: Client, did: Did, urls: Urls): Promise<void> {
   const known = await loadOwnHosts(client, did);

@@ -1,7 +1,8 @@
 /**
- * One sealed file with everything of an identity: its keys, and the rows of its local store (people, history, what is to be
- * sent). It is made and read piece by piece: each piece is sealed under a key of the passphrase and bound to its number, and an
- * empty one ends the file, so that none is missing, moved or added.
+ * One sealed file with everything of an identity: its keys, and the rows of its local store
+ * (people, history, what is to be sent). It is made and read piece by piece: each piece is sealed
+ * under a key of the passphrase and bound to its number, and an empty one ends the file, so that
+ * none is missing, moved or added.
  * Source: docs/client.md "Lost and found", D396.
  */
 import {
@@ -55,8 +56,8 @@ const idleMs = 60_000;
 const boundTo = (number: number): Uint8Array => utf8(`${magic}${number}`);
 
 /**
- * The file, made as it is read. The first piece is the identity, the others are rows: those of one moment; an empty one ends.
- * `made` is called when all was read.
+ * The file, made as it is read. The first piece is the identity, the others are rows: those of one
+ * moment; an empty one ends. `made` is called when all was read.
  */
 export function backup(
   identityText: string,
@@ -133,31 +134,39 @@ export type Restoring = {
   /** Where people and history go; without it they are left out. */
   readonly store?: StoreDriver;
   /**
-   * Whether all devices that had this identity are lost, which the user is asked. Then all keys are replaced at once. If not,
-   * this is one more device, which informs those of the backup.
+   * Whether all devices that had this identity are lost, which the user is asked. Then all keys are
+   * replaced at once. If not, this is one more device, which informs those of the backup.
    */
   readonly areOthersLost: boolean;
   /** Shows whether the keys of the backup are still in force; needed where the others are lost. */
   readonly directoryUrl?: string;
-  /** Where the identity's Relay and Cache are, if the Directory's node is not all three: services there stay. */
+  /**
+   * Where the identity's Relay and Cache are, if the Directory's node is not all
+   * three: services there stay.
+   */
   readonly relayUrl?: string;
   readonly cacheUrl?: string;
-  /** Where the others are lost: shown before anything changes what the new keys take out of the record, it says what stays. */
+  /**
+   * Where the others are lost: shown before anything changes what the new keys take out of the
+   * record, it says what stays.
+   */
   readonly choose?: Choosing;
 };
 
 export type Restored = {
   readonly did: Did;
   /**
-   * The keys were replaced after the backup: it brings history and no identity. Link this device (`Waypost.link` with the same
-   * keys, name and store), and the history is there.
+   * The keys were replaced after the backup: it brings history and no identity. Link this device
+   * (`Waypost.link` with the same keys, name and store), and the history is there.
    */
   readonly isHistoryOnly: boolean;
 };
 
 /**
- * Reads a backup; nothing of it counts before the whole was read and found unchanged: the identity is added last. Where the
- * others are lost, services stay at the node of `directoryUrl`, and what `choose` says. Throws `wrong_passphrase`, `backup_damaged`, `name_taken`, and `root_replaced` where only history is left and no store takes it.
+ * Reads a backup; nothing of it counts before the whole was read and found unchanged: the identity
+ * is added last. Where the others are lost, services stay at the node of `directoryUrl`, and what
+ * `choose` says. Throws `wrong_passphrase`, `backup_damaged`, `name_taken`, and `root_replaced`
+ * where only history is left and no store takes it.
  */
 export async function restore(
   file: ReadableStream<Uint8Array>,
@@ -207,7 +216,8 @@ export async function restore(
   const root = identity.nextRootSeed ?? freshSeed();
   const restored = areOthersLost ? nextIdentity(identity, Date.now(), root) : identity;
   const saved = areOthersLost ? renderIdentity(restored) : text;
-  // Remembered first: interrupted from here on, it ends as the user has chosen when the identity is opened.
+  // Remembered first: interrupted from here on, it ends as the user has chosen
+  // when the identity is opened.
   if (client !== null && kept !== null) {
     await rememberHosts(client, did, kept.own);
     await rememberChoice(memory, root, kept);
@@ -263,7 +273,7 @@ async function forgetDevices(table: Table, isCopy: boolean): Promise<void> {
   });
 }
 
-// --------------------------------------------------------------------------------------------------- what was saved
+// ---------------------------------------------------------------------------------- what was saved
 
 const backupKey = "backup";
 

@@ -1,6 +1,6 @@
 /**
- * Changes of an identity: signing, submitting, and waiting for them; and the rotation of the key that others seal to.
- * Programs load this file when they first need it, about once a week.
+ * Changes of an identity: signing, submitting, and waiting for them; and the rotation of the key
+ * that others seal to. Programs load this file when they first need it, about once a week.
  * Source: interface "Signed DID-document updates" and "States and transitions", rules section 4,
  * docs/client.md "Forward secrecy".
  */
@@ -51,7 +51,10 @@ import {
 type ChangeTerms = {
   readonly nonce: bigint;
   readonly nowMs: number;
-  /** Of the ledger that the change is for, where it accepts version 3; without it the payload is signed plainly. */
+  /**
+   * Of the ledger that the change is for, where it accepts version 3; without it the
+   * payload is signed plainly.
+   */
   readonly genesisHash?: Uint8Array | null;
 };
 
@@ -75,9 +78,12 @@ export async function signIntent(
   return { ...requestOf(intent), body: jsonBody({ ...body, signature }) };
 }
 
-// ---------------------------------------------------------------------------- updates with header proofs
+// ---------------------------------------------------------------------- updates with header proofs
 
-/** What the operator account of the Directory does for a DID: the route of each, and the member of its body. */
+/**
+ * What the operator account of the Directory does for a DID: the route of each,
+ * and the member of its body.
+ */
 export const ownerUpdates = {
   set_alias: { routeOf: (did: Did) => path`/dids/${did}/alias`, member: "alias" },
   set_delivery_policy_links: {
@@ -95,14 +101,19 @@ export const ownerUpdates = {
   },
 } as const;
 
-/** `value` has the members that the interface names, which the Directory checks; that of `set_alias` is a text. */
+/**
+ * `value` has the members that the interface names, which the Directory checks; that
+ * of `set_alias` is a text.
+ */
 export type OwnerUpdate = {
   readonly extrinsic: keyof typeof ownerUpdates;
   readonly did: Did;
   readonly value: unknown;
 };
 
-/** `genesisHash` names the ledger that the update is for; without one, any Directory may take it. */
+/**
+ * `genesisHash` names the ledger that the update is for; without one, any Directory may take it.
+ */
 export async function signOwnerUpdate(
   update: OwnerUpdate,
   signer: Signer,
@@ -148,7 +159,7 @@ export async function updateProofHeaders(
   };
 }
 
-// --------------------------------------------------------------------------------------------------------- submitting
+// -------------------------------------------------------------------------------------- submitting
 
 /** Signs and submits a change with the current counter value, and waits until it is in force. */
 export async function change(
@@ -193,7 +204,10 @@ async function forgetAddedKey(client: Client, did: Did, publicKey: string): Prom
 const methodOf = (state: KeyState | null, id: string) =>
   state?.document?.verificationMethod.find((one) => one.id === id) ?? null;
 
-/** What the next change of a counter is signed with; `state` where the proof of the DID shows the counter. */
+/**
+ * What the next change of a counter is signed with; `state` where the proof of
+ * the DID shows the counter.
+ */
 type SigningTerms = {
   readonly nonce: bigint;
   readonly genesisHash: Uint8Array | null;
@@ -206,7 +220,10 @@ const nonceIn = (state: KeyState, counter: CounterName): bigint =>
 const toldNonce = async ({ directory }: Client, did: Did, counter: CounterName): Promise<bigint> =>
   BigInt((await directory.nonces(did))[counters[counter].nonceDomain] ?? "0");
 
-/** What a Directory says of a counter that the proof shows is not believed: its owner may discard old keys then. */
+/**
+ * What a Directory says of a counter that the proof shows is not believed: its owner
+ * may discard old keys then.
+ */
 async function termsOf(client: Client, did: Did, counter: CounterName): Promise<SigningTerms> {
   if (isSelfCertifying(did) && (counter === "document" || counter === "rootPubkey")) {
     const state = await ownState(client, did);
@@ -220,9 +237,10 @@ async function termsOf(client: Client, did: Did, counter: CounterName): Promise<
 }
 
 /**
- * A change of a document or a root key is made on top of what is proven of a self-certifying DID: its nonce is that of the
- * proof, and where the ledger takes no component call, the change is made in a whole document. What a Directory says of the
- * DID is never signed, and no second, different call with the same nonce while the first is valid.
+ * A change of a document or a root key is made on top of what is proven of a self-certifying DID:
+ * its nonce is that of the proof, and where the ledger takes no component call, the change is made
+ * in a whole document. What a Directory says of the DID is never signed, and no second, different
+ * call with the same nonce while the first is valid.
  */
 async function signChange(
   client: Client,
@@ -253,7 +271,10 @@ async function signChange(
   return signIntent(intent, signer, { ...terms, nowMs });
 }
 
-/** The proven state to sign on. Its ledger must be the one that the Directory names and the identity is pinned to. */
+/**
+ * The proven state to sign on. Its ledger must be the one that the Directory names and
+ * the identity is pinned to.
+ */
 async function ownState(client: Client, did: Did): Promise<KeyState> {
   const [state] = await Promise.all([client.trust.prove(did, null), provingAt(client)]);
   const ledger = encodeHex(state.genesisHash);
@@ -272,8 +293,8 @@ type Publishing = {
 };
 
 /**
- * Signs the whole document of a self-certifying DID, `edited` from its proven state, and waits for it. With it, the
- * present root key stands for all that came before.
+ * Signs the whole document of a self-certifying DID, `edited` from its proven state, and waits for
+ * it. With it, the present root key stands for all that came before.
  */
 export async function replaceDocument(
   client: Client,
@@ -290,8 +311,8 @@ export async function replaceDocument(
 }
 
 /**
- * Publishes other keys: in a whole document of a self-certifying DID, so that its proof stays small, otherwise by a call
- * for each key that `edited` changes.
+ * Publishes other keys: in a whole document of a self-certifying DID, so that its proof stays
+ * small, otherwise by a call for each key that `edited` changes.
  */
 export async function publishEdited(
   client: Client,
@@ -312,7 +333,10 @@ type Identified = { readonly id: string };
 const lacks = (list: readonly Identified[], id: string): boolean =>
   list.every((one) => one.id !== id);
 
-/** The calls from one document to another that has no new services or agreements: additions first, then what goes. */
+/**
+ * The calls from one document to another that has no new services or agreements:
+ * additions first, then what goes.
+ */
 function differencesOf(before: DidDocument, after: DidDocument): Intent[] {
   const did = before.id as Did;
   const isNew =
@@ -349,7 +373,10 @@ function differencesOf(before: DidDocument, after: DidDocument): Intent[] {
   ];
 }
 
-/** The same as `change` for primary alias, policy links and policies, whose proof travels in headers. */
+/**
+ * The same as `change` for primary alias, policy links and policies, whose
+ * proof travels in headers.
+ */
 export async function changeAsOwner(
   client: Client,
   update: OwnerUpdate,

@@ -1,7 +1,8 @@
 /**
- * Guardians: the seed of the root key, split so that any two of three people can restore it and none of them alone knows
- * anything. Each gets a share as a sealed message and gives it back on another way, when asked in person. The DID stays and
- * the ledger learns nothing. Two guardians together could take the identity.
+ * Guardians: the seed of the root key, split so that any two of three people can restore it and
+ * none of them alone knows anything. Each gets a share as a sealed message and gives it back on
+ * another way, when asked in person. The DID stays and the ledger learns nothing. Two guardians
+ * together could take the identity.
  * Source: docs/client.md "Lost and found", D397; Shamir 1979.
  */
 import { combine, split } from "shamir-secret-sharing";
@@ -39,8 +40,8 @@ import { inForce, nextIdentity, publishKeys, rememberChoice } from "./new-keys.t
 import type { Choosing } from "./replacement.ts";
 
 /**
- * Guardians: the message with the share of each, and whether it was acknowledged; the root key of the shares, `null` until
- * all are sent; and the one that is to be replaced before.
+ * Guardians: the message with the share of each, and whether it was acknowledged; the root key of
+ * the shares, `null` until all are sent; and the one that is to be replaced before.
  */
 const guardiansShape = object({
   to: array(object({ did: keptDid, id: nullable(text), hasShare: truth })),
@@ -52,12 +53,18 @@ const shareShape = object({ did: keptDid, rootKey: keptBytes32, share: keptBytes
 const [sharesCount, sharesNeeded] = [3, 2];
 const memoryKey = "guardians";
 
-/** Who is to be a guardian: a DID, or an alias that was this person's before, and the fingerprint that the user was shown. */
+/**
+ * Who is to be a guardian: a DID, or an alias that was this person's before, and the fingerprint
+ * that the user was shown.
+ */
 export type GuardianChoice = { readonly to: string; readonly fingerprint: string };
 
 export type Guardian = {
   readonly did: Did;
-  /** The person's program has acknowledged the share of the root key in force. Two such can restore the identity. */
+  /**
+   * The person's program has acknowledged the share of the root key in force. Two such
+   * can restore the identity.
+   */
   readonly hasShare: boolean;
 };
 
@@ -80,9 +87,10 @@ type Appointed = Of<typeof guardiansShape>;
 type Share = { readonly did: Did; readonly rootKey: Uint8Array; readonly share: Uint8Array };
 
 /**
- * Begins with new keys of the identity, so that shares of former guardians are worth nothing. Remembered before: what is
- * interrupted goes on at the next start. Throws `guardian_unknown` for a person who isn't known, or whose alias is the
- * Directory's word alone, `proof_missing` for a random DID, and `identity_changed` when the fingerprint is another one.
+ * Begins with new keys of the identity, so that shares of former guardians are worth nothing.
+ * Remembered before: what is interrupted goes on at the next start. Throws `guardian_unknown` for a
+ * person who isn't known, or whose alias is the Directory's word alone, `proof_missing` for a
+ * random DID, and `identity_changed` when the fingerprint is another one.
  */
 export async function appointGuardians(
   owner: AppointingOwner,
@@ -164,7 +172,10 @@ export type Restoration = {
   /** Texts of the messages that the guardians got: two, or all three. */
   readonly shares: readonly string[];
   readonly directoryUrl: string;
-  /** Where the identity's Relay and Cache are, if the Directory's node is not all three: services there stay. */
+  /**
+   * Where the identity's Relay and Cache are, if the Directory's node is not all
+   * three: services there stay.
+   */
   readonly relayUrl?: string;
   readonly cacheUrl?: string;
   readonly keys: KeyStore;
@@ -176,8 +187,9 @@ export type Restoration = {
 };
 
 /**
- * Restores the root key, checks it against the public key, and replaces all keys. Throws `share_unreadable`,
- * `share_false`, `name_taken`, and `root_replaced` when the root key was replaced since.
+ * Restores the root key, checks it against the public key, and replaces all keys.
+ * Throws `share_unreadable`, `share_false`, `name_taken`, and `root_replaced` when the
+ * root key was replaced since.
  */
 export async function restoreFromGuardians({
   shares,
@@ -211,7 +223,8 @@ export async function restoreFromGuardians({
   const identity = nextIdentity({ ...made, methods, agreements }, Date.now(), root);
   const taken = () => localError("name_taken", `an identity called ${name} already exists`);
   if ((await keys.load(name)) !== null) throw taken();
-  // Remembered first: interrupted from here on, it ends as the user has chosen when the identity is opened.
+  // Remembered first: interrupted from here on, it ends as the user has chosen
+  // when the identity is opened.
   client.known.memory = memoryOf(keys, name);
   await rememberHosts(client, did, services);
   await rememberChoice(client.known.memory, root, kept);
@@ -227,8 +240,8 @@ export async function restoreFromGuardians({
 }
 
 /**
- * No bundle counts that a former method has signed, and others' messages would wait for a new one until the identity is
- * opened. What fails here is done then.
+ * No bundle counts that a former method has signed, and others' messages would wait for a new one
+ * until the identity is opened. What fails here is done then.
  */
 async function withBundles(client: Client, restored: Identity, keys: KeyStore): Promise<Identity> {
   let identity = restored;
@@ -258,7 +271,8 @@ function parseShare(text: string): Share {
 async function rootOf(shares: readonly Share[]): Promise<Share & { readonly seed: Uint8Array }> {
   for (const [i, a] of shares.entries())
     for (const b of shares.slice(i + 1)) {
-      // The last byte numbers the shares of one splitting. One guardian alone must not name the DID.
+      // The last byte numbers the shares of one splitting. One guardian
+      // alone must not name the DID.
       if (a.did !== b.did || a.share.at(-1) === b.share.at(-1)) continue;
       const seed = await combine([a.share, b.share]);
       if (equalBytes(await ed25519PublicKey(seed), a.rootKey)) return { ...a, seed };

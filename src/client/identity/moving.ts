@@ -13,8 +13,9 @@ import { publishEdited } from "./change.ts";
 import { aboutOf, checkHomes, homeAt, homeService, serviceAt } from "./registration.ts";
 
 /**
- * Has the document name the given addresses first. Those before stay behind them as long as other nodes answer there, since
- * messages may wait at them. Throws `invalid_url` when the nodes call themselves otherwise.
+ * Has the document name the given addresses first. Those before stay behind them as long as
+ * other nodes answer there, since messages may wait at them. Throws `invalid_url` when the nodes
+ * call themselves otherwise.
  */
 export async function move(
   client: Client,
@@ -37,7 +38,10 @@ export async function move(
   await publishEdited(client, did, { rootSeed, edited, waiting });
 }
 
-/** The services with the address of one in front of those of its type; behind them, where there are none. */
+/**
+ * The services with the address of one in front of those of its type; behind
+ * them, where there are none.
+ */
 async function withFirst(
   client: Client,
   services: readonly Service[],

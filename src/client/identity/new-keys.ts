@@ -1,6 +1,7 @@
 /**
- * New keys for everything that an identity has, by command, after a removal of a device, or after a restoration: what was
- * lost or stolen is worth nothing then, and the document names what this identity holds or has named, and nothing else.
+ * New keys for everything that an identity has, by command, after a removal of a device, or after a
+ * restoration: what was lost or stolen is worth nothing then, and the document names what this
+ * identity holds or has named, and nothing else.
  * Source: docs/trust.md ("Own devices"), docs/client.md "Lost and found".
  */
 import { equalBytes, renderAgreementKey, renderPublicKey } from "../../core/codec/bytes.ts";
@@ -38,7 +39,10 @@ import { isAmong, places } from "./address.ts";
 import { change, publishEdited } from "./change.ts";
 import type { KeptParts } from "./replacement.ts";
 
-/** A replacement of the keys that is under way: the root key that it makes, and what its user has ticked, as it was shown. */
+/**
+ * A replacement of the keys that is under way: the root key that it makes, and what its user has
+ * ticked, as it was shown.
+ */
 const replacingShape = object({
   rootKey: keptBytes32,
   services: array(object({ id: text, type: text, endpoints: array(text) })),
@@ -47,7 +51,10 @@ const replacingShape = object({
 });
 const replacingKey = "replacing";
 
-/** New secrets behind those in force, which nothing earlier leads to. An interrupted change keeps its keys. */
+/**
+ * New secrets behind those in force, which nothing earlier leads to. An
+ * interrupted change keeps its keys.
+ */
 export function nextIdentity(identity: Identity, nowMs: number, root = freshSeed()): Identity {
   if (identity.nextRootSeed !== null) return identity;
   const ids = ownIdsOf(identity);
@@ -72,7 +79,10 @@ const noChoice: KeptParts = { services: [], methods: null };
 
 const isOwn = ({ isShared }: HeldMethod): boolean => isShared !== true;
 
-/** What belongs to the root key in force: without what a replacement has made that is not in force so far. */
+/**
+ * What belongs to the root key in force: without what a replacement has made
+ * that is not in force so far.
+ */
 export function withoutNext(identity: Identity): Identity {
   const { nextRootSeed } = identity;
   if (nextRootSeed === null) return identity;
@@ -87,8 +97,8 @@ export function withoutNext(identity: Identity): Identity {
 }
 
 /**
- * Before new keys are stored: what stays in the record besides. Whatever interrupts the replacement, it ends as the user has
- * chosen.
+ * Before new keys are stored: what stays in the record besides. Whatever interrupts the
+ * replacement, it ends as the user has chosen.
  */
 export async function rememberChoice(
   memory: TextStore,
@@ -104,7 +114,10 @@ async function choiceFor(memory: TextStore, rootSeed: Uint8Array): Promise<KeptP
   return kept !== null && equalBytes(kept.rootKey, await ed25519PublicKey(rootSeed)) ? kept : null;
 }
 
-/** Stores new keys, and what the user has chosen to keep. Those of an interrupted replacement go on with this choice. */
+/**
+ * Stores new keys, and what the user has chosen to keep. Those of an interrupted
+ * replacement go on with this choice.
+ */
 export async function beginReplacing(
   memory: TextStore,
   change: (edit: EditIdentity) => Promise<Identity>,
@@ -123,9 +136,9 @@ export async function isReplacing(memory: TextStore, identity: Identity): Promis
 }
 
 /**
- * Publishes the keys of an identity, by command and after a removal of a device or a restoration: root key, methods,
- * and the key that others seal to. `next` has the new secrets behind the old ones, and a new root key as the next.
- * Called again after an interruption, it does what is left.
+ * Publishes the keys of an identity, by command and after a removal of a device or a restoration:
+ * root key, methods, and the key that others seal to. `next` has the new secrets behind the old
+ * ones, and a new root key as the next. Called again after an interruption, it does what is left.
  */
 export async function publishKeys(
   client: Client,
@@ -164,8 +177,8 @@ export async function publishKeys(
 }
 
 /**
- * Keys of methods that stay: those that the user has ticked, while they are what was shown. They are this identity's own then,
- * and the others are not: who puts one there again is a stranger.
+ * Keys of methods that stay: those that the user has ticked, while they are what was shown. They
+ * are this identity's own then, and the others are not: who puts one there again is a stranger.
  */
 async function keptKeys(
   client: Client,
@@ -184,8 +197,8 @@ async function keptKeys(
 }
 
 /**
- * Those that this identity has named, and from now on those that its user has ticked, at the addresses that were shown; all
- * where nothing is remembered.
+ * Those that this identity has named, and from now on those that its user has ticked, at the
+ * addresses that were shown; all where nothing is remembered.
  */
 async function ownServices(
   client: Client,
@@ -215,7 +228,10 @@ async function forgetHosts(client: Client, did: Did, left: readonly string[]): P
   if (hosts.length < (known?.length ?? 0)) await keepOwnHosts(client.known.memory, did, hosts);
 }
 
-/** A stored identity whose next root key `publishKeys` has put in force. What was stored meanwhile stays. */
+/**
+ * A stored identity whose next root key `publishKeys` has put in force. What
+ * was stored meanwhile stays.
+ */
 export function inForce(stored: Identity, { rootSeed }: Identity): Identity {
   const isNext = stored.nextRootSeed !== null && equalBytes(stored.nextRootSeed, rootSeed);
   return isNext ? { ...stored, rootSeed, nextRootSeed: null } : stored;
@@ -229,8 +245,8 @@ type Staying = {
 };
 
 /**
- * The document under the keys of an identity. What this device neither holds nor has added goes, and so do other key agreements:
- * a lost or removed device could use them.
+ * The document under the keys of an identity. What this device neither holds nor has added goes,
+ * and so do other key agreements: a lost or removed device could use them.
  */
 async function withNewKeys(
   document: DidDocument,
@@ -254,9 +270,9 @@ const ownIdsOf = ({ methods }: Identity): readonly string[] => [
 ];
 
 /**
- * Own methods first, of each id by the last secret, then those that were added, each key once, as far as a document has room: a
- * removed device may have filled it. They are made from nothing: such a device may have given those that were there a type by
- * which no one reads or signs.
+ * Own methods first, of each id by the last secret, then those that were added, each key once, as
+ * far as a document has room: a removed device may have filled it. They are made from nothing: such
+ * a device may have given those that were there a type by which no one reads or signs.
  */
 async function heldMethods(
   { verificationMethod }: DidDocument,
@@ -281,7 +297,9 @@ async function heldMethods(
 /** The methods of the new document, and which of them are this identity's own. */
 type Rights = { readonly methodIds: readonly string[]; readonly ownIds: readonly string[] };
 
-/** Of a list of methods that may sign or read those that stay. Whoever else may, this identity does. */
+/**
+ * Of a list of methods that may sign or read those that stay. Whoever else may, this identity does.
+ */
 function authorized(
   listed: readonly string[],
   { methodIds, ownIds }: Rights,
@@ -293,7 +311,10 @@ function authorized(
   return [...(own.length > 0 ? own : methodIds.slice(0, 1)), ...others].slice(0, countMax);
 }
 
-/** The key to seal to, and the notice that bundles are published: that says nothing of a key, and the new methods sign the next. */
+/**
+ * The key to seal to, and the notice that bundles are published: that says nothing of a key, and
+ * the new methods sign the next.
+ */
 async function newestAgreement(
   { keyAgreement }: DidDocument,
   { did, agreements, rootSeed, nextRootSeed }: Identity,
@@ -309,7 +330,10 @@ async function newestAgreement(
   return [...(await Promise.all(own)), ...(keyAgreement.some(isNotice) ? [noticeOf(did)] : [])];
 }
 
-/** Services where this device receives or that its user has ticked, with the methods that may still read there. */
+/**
+ * Services where this device receives or that its user has ticked, with the methods
+ * that may still read there.
+ */
 async function receivingServices(
   { id: did, service }: DidDocument,
   { urls, ticked }: Pick<Staying, "urls" | "ticked">,
@@ -346,7 +370,9 @@ async function receivingServices(
   return receivingFirst([...staying.filter(isFree), ...missing]);
 }
 
-/** Not so for another path at the host of `url`, where this device receives: a node has one address. */
+/**
+ * Not so for another path at the host of `url`, where this device receives: a node has one address.
+ */
 const mayBeNode = (endpoint: string, url: string): boolean =>
   hostOf(endpoint) !== hostOf(url) || isAmong(endpoint, [url]);
 
@@ -356,7 +382,10 @@ const eachKeyOnce = (all: readonly VerificationMethod[]): VerificationMethod[] =
     return all.findIndex((other) => other.publicKeyMultibase === publicKeyMultibase) === i;
   });
 
-/** As many as a document has room for: one Relay and one Cache in any case, the others in their order. */
+/**
+ * As many as a document has room for: one Relay and one Cache in any case,
+ * the others in their order.
+ */
 function receivingFirst(all: readonly Service[]): readonly Service[] {
   if (all.length <= scaleBounds.services) return all;
   const needed = places.flatMap(({ type }) => all.find((one) => one.type === type) ?? []);

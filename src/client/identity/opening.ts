@@ -1,5 +1,6 @@
 /**
- * How an identity is opened: the options, the nodes, and the keys, which are made when there are none.
+ * How an identity is opened: the options, the nodes, and the keys, which are
+ * made when there are none.
  * Source: docs/client.md "Opening".
  */
 
@@ -30,9 +31,15 @@ export type WaypostOptions = {
   readonly relayUrl?: string;
   readonly cacheUrl?: string;
   readonly keys: KeyStore;
-  /** Keeps messages, people and what is to be sent: `memoryStore()`, `indexedDbStore()` or `fileStore()`. */
+  /**
+   * Keeps messages, people and what is to be sent: `memoryStore()`,
+   * `indexedDbStore()` or `fileStore()`.
+   */
   readonly store?: StoreDriver;
-  /** With a store, messages are acknowledged when they are saved; `by-hand`: when the program calls `ack`. */
+  /**
+   * With a store, messages are acknowledged when they are saved; `by-hand`: when
+   * the program calls `ack`.
+   */
   readonly acknowledge?: "saved" | "by-hand";
   /** Name of the identity in the key store; `default` by default. */
   readonly name?: string;
@@ -42,30 +49,47 @@ export type WaypostOptions = {
   readonly invitation?: string;
   /** Names this device's live session; random by default. */
   readonly device?: string;
-  /** Asks recipients for receipts, and sends them to known senders who ask; needs a store. Off by default. */
+  /**
+   * Asks recipients for receipts, and sends them to known senders who ask; needs
+   * a store. Off by default.
+   */
   readonly receipts?: boolean;
   /**
-   * Accepts everyone whose signed message is saved, as if the user had: for bots and shops. Needs a store; without one,
-   * whom the program acknowledges it has accepted. Off by default. Where it is given, even as `false`, the mailbox knows
-   * people by acknowledgements, and gives no passes.
+   * Accepts everyone whose signed message is saved, as if the user had: for bots and shops. Needs a
+   * store; without one, whom the program acknowledges it has accepted. Off by default. Where it is
+   * given, even as `false`, the mailbox knows people by acknowledgements, and gives no passes.
    */
   readonly acceptRequests?: boolean;
-  /** Makes a random DID, whose keys nothing proves, where the Directory names no ledger that could. */
+  /**
+   * Makes a random DID, whose keys nothing proves, where the Directory names no ledger that could.
+   */
   readonly allowRandom?: boolean;
-  /** Sends only to recipients whose keys are `proven`, which a random DID's never are, or `logged`, and makes no random DID. */
+  /**
+   * Sends only to recipients whose keys are `proven`, which a random DID's never are, or `logged`,
+   * and makes no random DID.
+   */
   readonly trust?: TrustDemand;
-  /** Witnesses that must have seen the log, as text of c2sp.org/tlog-policy: then keys can be `logged`. */
+  /**
+   * Witnesses that must have seen the log, as text of c2sp.org/tlog-policy:
+   * then keys can be `logged`.
+   */
   readonly policy?: string;
   /**
-   * Publishes key bundles, by which others seal in the second version. By default where the document names no key agreement
-   * that the SDK has not made, since another program on the same DID could not open what comes; `false`: only goes on with it.
+   * Publishes key bundles, by which others seal in the second version. By default where the
+   * document names no key agreement that the SDK has not made, since another program on the same
+   * DID could not open what comes; `false`: only goes on with it.
    */
   readonly announce?: boolean;
-  /** When to replace the key that others seal to, by its age: a week by default, `false` for never. */
+  /**
+   * When to replace the key that others seal to, by its age: a week by default, `false` for never.
+   */
   readonly rotateMs?: number | false;
   /** How long an answer may take, and how long `open` goes on trying; 20 s by default. */
   readonly timeoutMs?: number;
-  /** How often the Caches are asked while no live session says that they have something; 30 s by default. */
+  /**
+   * How often the Caches are asked while no live session says that they have
+   * something; 30 s by default.
+   */
   readonly pollMs?: number;
   /** How often `open` tries again after a temporary failure; 3 by default. */
   readonly retries?: number;
@@ -173,7 +197,10 @@ type Settling = Pick<WaypostOptions, "alias" | "announce" | "invitation" | "wait
   readonly urls: Urls;
 };
 
-/** Registers what the Directory does not know, and waits for what is pending. Returns whether it is new there. */
+/**
+ * Registers what the Directory does not know, and waits for what is pending. Returns
+ * whether it is new there.
+ */
 export async function settleIdentity(
   client: Client,
   identity: Identity,

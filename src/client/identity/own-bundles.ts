@@ -1,7 +1,8 @@
 /**
- * The key bundles of this identity: each names an X-Wing key of five days' use, is signed by the identity, and lies at each of
- * its Caches before the document announces bundles. The seed is fresh, and other own devices have it before anybody seals to
- * it (`keys/agreements.ts`). It ends when nothing that was sealed to it can be waiting. Loaded with the first own bundle.
+ * The key bundles of this identity: each names an X-Wing key of five days' use, is signed by the
+ * identity, and lies at each of its Caches before the document announces bundles. The seed is
+ * fresh, and other own devices have it before anybody seals to it (`keys/agreements.ts`). It ends
+ * when nothing that was sealed to it can be waiting. Loaded with the first own bundle.
  * Source: docs/trust.md ("Key bundles"), docs/interface.md ("Key bundles").
  */
 import { sha256 } from "#sha256";
@@ -53,16 +54,25 @@ const putBundleShape = object({
   atMs: integer,
 });
 
-/** A bundle lasts a week; its key is replaced before, so that none has ended while a device is there. */
+/**
+ * A bundle lasts a week; its key is replaced before, so that none has ended
+ * while a device is there.
+ */
 const useMs = 5 * dayMs;
 /**
- * Each device gives those with a lower DID so much more. The last of eight still has the day that the others may take for
- * the seed, and three hours, before the bundle ends.
+ * Each device gives those with a lower DID so much more. The last of eight still has the day that
+ * the others may take for the seed, and three hours, before the bundle ends.
  */
 const turnMs = 3 * hourMs;
-/** How long other devices may take for the seed while no bundle counts, so that everybody's messages wait. */
+/**
+ * How long other devices may take for the seed while no bundle counts, so that
+ * everybody's messages wait.
+ */
 const urgentMs = 4 * secondMs;
-/** How often the Caches are asked whether they still have it, and no other: less than the hour between two looks. */
+/**
+ * How often the Caches are asked whether they still have it, and no other: less than
+ * the hour between two looks.
+ */
 const lookMs = hourMs / 2;
 /** How much longer than the first one a Cache may take before it counts as one that is away. */
 const lateMs = 2 * secondMs;
@@ -79,24 +89,31 @@ type Keeping = {
   readonly change: (edit: EditIdentity) => Promise<Identity>;
   /** Whether to announce bundles; `null`: where the document names no key agreements of others. */
   readonly announces: boolean | null;
-  /** A Cache shows a bundle whose seed no own device has, since that time: somebody else has signed it. */
+  /**
+   * A Cache shows a bundle whose seed no own device has, since that time:
+   * somebody else has signed it.
+   */
   readonly onStranger?: (sinceMs: number) => void;
 };
 
 /**
- * `waits`: other devices are to have the key first, or are asked for one. `missing`: the same, and no bundle counts
- * meanwhile. `lacks`: a Cache gives no answer now, or takes no bundle, and the others have it.
+ * `waits`: other devices are to have the key first, or are asked for one. `missing`: the
+ * same, and no bundle counts meanwhile. `lacks`: a Cache gives no answer now, or takes no
+ * bundle, and the others have it.
  */
 type BundlesOutcome = "none" | "kept" | "waits" | "missing" | "lacks" | "renewed";
 
-/** Others can't write to this identity, or not where a Cache is away. A refusal may end, too: a Cache knows new keys later. */
+/**
+ * Others can't write to this identity, or not where a Cache is away. A refusal may end, too: a
+ * Cache knows new keys later.
+ */
 const isUnfinished = (last: BundlesOutcome | ClientError): boolean =>
   last instanceof ClientError ? last.kind !== "local" : last === "missing" || last === "lacks";
 
 /**
- * Does it, and goes on in the background until every Cache has the bundle, or it is not the last call any more: until
- * then others can't write to this identity. The first failure is thrown; what waits for other devices while a bundle counts is
- * tried again within the hour.
+ * Does it, and goes on in the background until every Cache has the bundle, or it is not the last
+ * call any more: until then others can't write to this identity. The first failure is thrown; what
+ * waits for other devices while a bundle counts is tried again within the hour.
  */
 export async function keepTrying(
   keep: () => Promise<BundlesOutcome>,
@@ -107,7 +124,8 @@ export async function keepTrying(
   const goOn = async () => {
     let last = first;
     for (let n = 1; isUnfinished(last); n++) {
-      // At first half a second to one, at last two and a half minutes to five; while others are offered a seed, each second.
+      // At first half a second to one, at last two and a half minutes to five; while others are
+      // offered a seed, each second.
       await pause(last === "missing" ? secondMs : backoffMs(n) * Math.min(n, 10), signal);
       if (signal.aborted || !isLast()) return;
       last = await attempt(keep);
@@ -136,7 +154,10 @@ export async function keepBundles(
   return isWhole ? kept : "lacks";
 }
 
-/** A family client on the same DID could not open what is sealed to a bundle: then it is the user's choice. */
+/**
+ * A family client on the same DID could not open what is sealed to a bundle: then
+ * it is the user's choice.
+ */
 async function mayAnnounce(
   document: DidDocument,
   identity: Identity,
@@ -185,7 +206,10 @@ type Here = {
 type ShownBundle = {
   readonly keyId: string;
   readonly issuedAtMs: number;
-  /** A method of the document of now has signed it, and its time is now: otherwise no sender believes it. */
+  /**
+   * A method of the document of now has signed it, and its time is now:
+   * otherwise no sender believes it.
+   */
   readonly counts: boolean;
 };
 
@@ -232,7 +256,9 @@ class Keeper {
     return isNew ? "renewed" : "kept";
   }
 
-  /** Whether all Caches had it when they were last asked, not long ago and under the same methods. */
+  /**
+   * Whether all Caches had it when they were last asked, not long ago and under the same methods.
+   */
   async #wasSeen({ id }: HeldAgreement): Promise<boolean> {
     const { document, caches } = this.#here;
     const put = await recall(this.#client.known.memory, putKey, putBundleShape);
@@ -249,8 +275,8 @@ class Keeper {
   }
 
   /**
-   * Other devices are asked for the seed of a bundle that is not here, for an hour. Then somebody else has it, who has a key
-   * of this identity: by the bundle he reads what is sealed to it.
+   * Other devices are asked for the seed of a bundle that is not here, for an hour. Then somebody
+   * else has it, who has a key of this identity: by the bundle he reads what is sealed to it.
    */
   async #isLost({ keyId: key }: ShownBundle): Promise<boolean> {
     const { nowMs, devices = alone, onStranger } = this.#keeping;
@@ -265,8 +291,9 @@ class Keeper {
   }
 
   /**
-   * Whether the other devices' Caches have the seed, or have had a day for it. Where no bundle counts they have some seconds:
-   * one that was away as long has none either, and could not be given the seed. It asks when it is back.
+   * Whether the other devices' Caches have the seed, or have had a day for it. Where no bundle
+   * counts they have some seconds: one that was away as long has none either, and could not be
+   * given the seed. It asks when it is back.
    */
   async #isShared({ madeMs }: HeldAgreement, isReachable: boolean): Promise<boolean> {
     const { nowMs, devices = alone } = this.#keeping;
@@ -276,7 +303,9 @@ class Keeper {
     return atMostMs <= 0 || (await devices.share()) || performance.now() - fromMs >= atMostMs;
   }
 
-  /** Stored before it is shown to anybody. It counts from now, and later than what the Caches have. */
+  /**
+   * Stored before it is shown to anybody. It counts from now, and later than what the Caches have.
+   */
   async #make(under: string, newest: ShownBundle | null): Promise<HeldAgreement> {
     const { change, nowMs } = this.#keeping;
     const afterMs = newest?.issuedAtMs ?? 0;
@@ -293,8 +322,8 @@ class Keeper {
   }
 
   /**
-   * However late it is signed, it ends a week after its key was made. One that counts no more is signed with another text, so
-   * that no node takes it for the one that it has.
+   * However late it is signed, it ends a week after its key was made. One that counts no more is
+   * signed with another text, so that no node takes it for the one that it has.
    */
   async #sign(
     { id: keyId, secret, madeMs }: HeldAgreement,
@@ -335,7 +364,10 @@ class Keeper {
 const publicKeyOf = async (seed: Uint8Array): Promise<Uint8Array> =>
   (await (await import("../keys/xwing.ts")).expandSeed(seed)).publicKey;
 
-/** Without those that were made while the nodes' clock was ahead: no bundle of theirs counts before its time. */
+/**
+ * Without those that were made while the nodes' clock was ahead: no bundle of
+ * theirs counts before its time.
+ */
 const untilNow = (held: readonly HeldAgreement[], nowMs: number): readonly HeldAgreement[] =>
   held.filter(({ madeMs }) => madeMs <= nowMs + skewMs);
 
@@ -358,7 +390,10 @@ const isUnknown = (
   held: HeldAgreement | null,
 ): boolean => issuedAtMs >= (held?.madeMs ?? 0) && bundleKeys.every(({ id }) => id !== keyId);
 
-/** Each answer or failure. Who takes some seconds longer than the first that answers has failed: it delays no other. */
+/**
+ * Each answer or failure. Who takes some seconds longer than the first that answers has
+ * failed: it delays no other.
+ */
 async function answersOf<T>(asked: readonly Promise<T>[]): Promise<readonly (T | ClientError)[]> {
   const all = asked.map((one) => attempt(() => one));
   const late = Promise.any(asked)

@@ -1,6 +1,6 @@
 /**
- * The registration of an identity: its first document, the proof over it, and the wait for settlement. Apart from the
- * other changes, because a program needs this once and loads it then.
+ * The registration of an identity: its first document, the proof over it, and the wait for
+ * settlement. Apart from the other changes, because a program needs this once and loads it then.
  * Source: interface "States and transitions", rules section 4 ("Registration proof").
  */
 
@@ -38,7 +38,10 @@ type IdentityHomes = {
   readonly relayUrl: string;
   /** Endpoint of the Cache that keeps its messages. */
   readonly cacheUrl: string;
-  /** Address of the Directory for people of other Directories; `null` where it is known to its own only. */
+  /**
+   * Address of the Directory for people of other Directories; `null` where it
+   * is known to its own only.
+   */
   readonly home?: string | null;
   /** The Cache keeps key bundles, and this identity puts one as soon as it is registered. */
   readonly announces?: boolean;
@@ -50,7 +53,10 @@ export async function aboutOf(at: Endpoint): Promise<About> {
   return said instanceof ClientError ? {} : said;
 }
 
-/** Whether a new identity announces bundles: where its Cache keeps them. Nothing proves those of a random DID. */
+/**
+ * Whether a new identity announces bundles: where its Cache keeps them. Nothing
+ * proves those of a random DID.
+ */
 export async function announcesAt(
   { timeoutMs }: Client,
   did: Did,
@@ -67,8 +73,9 @@ export async function homeAt({ directory }: Client): Promise<string | null> {
 }
 
 /**
- * Throws `invalid_url` when a node calls itself otherwise: proofs name the address in the document, and a node accepts
- * only those for its own. Also when there is no such node. One that does not describe itself is believed.
+ * Throws `invalid_url` when a node calls itself otherwise: proofs name the address in the document,
+ * and a node accepts only those for its own. Also when there is no such node. One that does not
+ * describe itself is believed.
  */
 export async function checkHomes(
   { timeoutMs }: Client,
@@ -89,7 +96,10 @@ export async function checkHomes(
   }
 }
 
-/** A router may give `/node` to the Directory, and the other routes to a Relay or Cache that does not describe itself there. */
+/**
+ * A router may give `/node` to the Directory, and the other routes to a Relay or Cache that does
+ * not describe itself there.
+ */
 async function lacks(at: Endpoint, route: string): Promise<boolean> {
   const answer = await attempt(() =>
     fetchChecked(at, { method: "POST", path: route, body: jsonBody({}) }, deliveredShape),
@@ -166,7 +176,10 @@ type RegistrationInput = {
   readonly alias: string | null;
   readonly rootSeed: Uint8Array;
   readonly nowMs: number;
-  /** The ledger and the Directory's account, where version 3 is accepted; without it the proof is of version 2. */
+  /**
+   * The ledger and the Directory's account, where version 3 is accepted; without it
+   * the proof is of version 2.
+   */
   readonly binding?: ProofBinding | null;
 };
 
@@ -193,8 +206,9 @@ export async function signRegistration(input: RegistrationInput): Promise<Record
 }
 
 /**
- * Registers an identity; `202` is not settlement: `settleRegistration` waits for that. One that was proven before gets no
- * second first document, in which a Directory that calls it missing could name a home: throws `record_went_back`.
+ * Registers an identity; `202` is not settlement: `settleRegistration` waits for that. One that was
+ * proven before gets no second first document, in which a Directory that calls it missing could
+ * name a home: throws `record_went_back`.
  */
 export async function register(
   client: Client,

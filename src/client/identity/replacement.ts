@@ -1,6 +1,6 @@
 /**
- * What a replacement of all keys would drop from the own record, for the user to tick what stays: before keys are replaced by
- * command, and when an identity is restored. Loaded on demand.
+ * What a replacement of all keys would drop from the own record, for the user to tick what stays:
+ * before keys are replaced by command, and when an identity is restored. Loaded on demand.
  * Source: docs/client.md "Lost and found", docs/trust.md "Own devices".
  */
 import { renderAgreementKey } from "../../core/codec/bytes.ts";
@@ -13,7 +13,10 @@ import { hostOf, loadOwnHosts } from "../trust/hosts.ts";
 import { loadAddedKeys } from "../trust/own.ts";
 import { aboutOf } from "./registration.ts";
 
-/** Something of the document. `stays`: this device has made, added or named it, so that it stays unless the user says otherwise. */
+/**
+ * Something of the document. `stays`: this device has made, added or named it, so that it stays
+ * unless the user says otherwise.
+ */
 type Listed = { readonly id: string; readonly stays: boolean };
 
 export type RecordReplacement = {
@@ -34,8 +37,8 @@ export type KeptRecord = {
 };
 
 /**
- * What the user has ticked, as it was shown: who has the keys can put another key or address under the same id before the new
- * ones are in force.
+ * What the user has ticked, as it was shown: who has the keys can put another key or address under
+ * the same id before the new ones are in force.
  */
 export type KeptParts = {
   readonly services: readonly Pick<
@@ -46,14 +49,22 @@ export type KeptParts = {
   readonly methods:
     | readonly Pick<RecordReplacement["methods"][number], "id" | "publicKey">[]
     | null;
-  /** Hosts that were not this identity's own and are not ticked: nor are they when an earlier choice counts meanwhile. */
+  /**
+   * Hosts that were not this identity's own and are not ticked: nor are they when an earlier
+   * choice counts meanwhile.
+   */
   readonly left?: readonly string[] | undefined;
 };
 
-/** Shows a user what a restoration would take out, before anything changes; one that throws ends it. */
+/**
+ * Shows a user what a restoration would take out, before anything changes; one that throws ends it.
+ */
 export type Choosing = (shown: RecordReplacement) => Promise<KeptRecord>;
 
-/** Of the document that is proven now. `ownHosts` where none are remembered; without them all services stay. */
+/**
+ * Of the document that is proven now. `ownHosts` where none are remembered;
+ * without them all services stay.
+ */
 export async function recordReplacement(
   client: Client,
   identity: Identity,
@@ -77,7 +88,8 @@ export async function recordReplacement(
   }
   return {
     methods,
-    // The entry that says that bundles are published is not a key: it stays, and the next bundle is signed anew.
+    // The entry that says that bundles are published is not a key: it stays, and the
+    // next bundle is signed anew.
     agreements: document.keyAgreement
       .filter(({ type }) => type !== bundleAgreement.type)
       .filter(({ publicKeyMultibase }) => !opened.includes(publicKeyMultibase))
@@ -89,7 +101,10 @@ export async function recordReplacement(
   };
 }
 
-/** Of what was shown, if anything was. A service that stays anyway does so with this identity's own addresses alone. */
+/**
+ * Of what was shown, if anything was. A service that stays anyway does so with this
+ * identity's own addresses alone.
+ */
 export function keptParts(
   { services = [], methods }: KeptRecord,
   shown: RecordReplacement | null,
@@ -111,8 +126,8 @@ export function keptParts(
 }
 
 /**
- * Before an identity is restored: the services at the nodes of the user's choice (`urls`) are its own, because who had the keys may have
- * named other ones; and what else its user says.
+ * Before an identity is restored: the services at the nodes of the user's choice (`urls`) are its
+ * own, because who had the keys may have named other ones; and what else its user says.
  */
 export async function chooseRestored(
   client: Client,

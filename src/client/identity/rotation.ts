@@ -1,7 +1,8 @@
 /**
- * The rotation of the key that others seal to, by default once a week: fresh randomness, which other own devices have before
- * it is published (`keys/agreements.ts`). The old secret is destroyed when everything that was sealed to it has expired. The
- * new key has the same id, so that every sender uses it from then on.
+ * The rotation of the key that others seal to, by default once a week: fresh randomness, which
+ * other own devices have before it is published (`keys/agreements.ts`). The old secret is destroyed
+ * when everything that was sealed to it has expired. The new key has the same id, so that every
+ * sender uses it from then on.
  * Source: docs/client.md "Forward secrecy", docs/trust.md "The sealing key".
  */
 import { encodeHex, renderAgreementKey } from "../../core/codec/bytes.ts";
@@ -38,7 +39,10 @@ type RotationOptions = {
   /** How old the published key may become; 0 rotates now, and an infinite one only follows. */
   readonly everyMs: number;
   readonly waiting?: Waiting;
-  /** Changes the stored identity (`changeIdentity`): before the new key is submitted, and after it is in force. */
+  /**
+   * Changes the stored identity (`changeIdentity`): before the new key is submitted,
+   * and after it is in force.
+   */
   readonly change: (edit: EditIdentity) => Promise<Identity>;
   readonly devices?: OtherDevices;
 };
@@ -100,7 +104,10 @@ class Rotation {
     return this.#keptMs;
   }
 
-  /** Makes the next secret, gives it to other devices, and publishes it: what an interruption left undone is done then. */
+  /**
+   * Makes the next secret, gives it to other devices, and publishes it: what an interruption
+   * left undone is done then.
+   */
   async renew({ identity, published, shown }: Renewing): Promise<Rotated> {
     const { nowMs, everyMs, change } = this.#options;
     const { rank, others } = this.#devices;
@@ -121,7 +128,10 @@ class Rotation {
     return { ...held, rotated: true };
   }
 
-  /** The published secret isn't here: other devices are asked for it, and then another one is published. */
+  /**
+   * The published secret isn't here: other devices are asked for it, and then
+   * another one is published.
+   */
   async recover(identity: Identity, shown: Published): Promise<Rotated> {
     const { nowMs, everyMs, change } = this.#options;
     const { others, share, ask } = this.#devices;

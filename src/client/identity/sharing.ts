@@ -1,6 +1,7 @@
 /**
- * What every replacement of a secret looks at: the other own devices, which have it first, and for how long something sealed
- * to the one before may be waiting. Apart from the replacements, since a page that says hello needs no more of them.
+ * What every replacement of a secret looks at: the other own devices, which have it first, and for
+ * how long something sealed to the one before may be waiting. Apart from the replacements, since a
+ * page that says hello needs no more of them.
  * Source: docs/trust.md "The sealing key", "Key bundles".
  */
 import { dayMs, hourMs, parseDuration, secondMs } from "../../core/codec/time.ts";

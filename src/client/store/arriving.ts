@@ -1,7 +1,8 @@
 /**
- * Files that arrive in runs of chunks: each run is saved and then acknowledged, so that a file larger than the mailbox flows
- * through it. Only of people who are known, because what is saved so far has no whole that could be verified. Pieces, the
- * place of the next chunk and what was seen are written in one change, so a crash between two runs loses and repeats nothing.
+ * Files that arrive in runs of chunks: each run is saved and then acknowledged, so that a file
+ * larger than the mailbox flows through it. Only of people who are known, because what is saved so
+ * far has no whole that could be verified. Pieces, the place of the next chunk and what was seen
+ * are written in one change, so a crash between two runs loses and repeats nothing.
  * Source: docs/client.md "A local store".
  */
 import { sha256 } from "#sha256";
@@ -63,7 +64,9 @@ export class Arriving {
     this.#table = own.table;
   }
 
-  /** Saves the chunks that follow what is here; `null` when none does, or the sender isn't known. */
+  /**
+   * Saves the chunks that follow what is here; `null` when none does, or the sender isn't known.
+   */
   async take(message: PendingMessage, recipient: Recipient, file: Filing): Promise<Run | null> {
     const key = arrivingKey(this.#table, `${message.groupId} ${message.total}`);
     const held = await this.#table.get<ArrivingRow>(key);

@@ -1,6 +1,7 @@
 /**
- * What this user has chosen in a conversation: words that are not sent, whether it is pinned, muted or put away, and how long
- * its messages last. Each choice has a time of its own, so devices of one identity merge them in any order: the later one counts.
+ * What this user has chosen in a conversation: words that are not sent, whether it is pinned, muted
+ * or put away, and how long its messages last. Each choice has a time of its own, so devices of one
+ * identity merge them in any order: the later one counts.
  * Source: docs/client.md "A local store", docs/protocol.md ("Content").
  */
 import { type Did, isDid } from "../../core/codec/did.ts";
@@ -99,7 +100,7 @@ export function presentChoices(row: ChosenRow, heard: HeardTimes): ChosenRow {
   return { ...row, ...Object.fromEntries(made) };
 }
 
-// -------------------------------------------------------------------------------------------------- how long it lasts
+// ------------------------------------------------------------------------------- how long it lasts
 
 /** What a member says of how long messages last. `null` for other content. */
 export function timerIn(
@@ -125,8 +126,8 @@ function laterTimer(a: Timer | undefined, b: Timer | undefined): Timer | undefin
 }
 
 /**
- * A choice that somebody has made, this user too: in a group its admin's alone counts. `false` when it doesn't, or a later
- * one holds.
+ * A choice that somebody has made, this user too: in a group its admin's alone counts. `false` when
+ * it doesn't, or a later one holds.
  */
 export async function putTimer(
   table: Table,

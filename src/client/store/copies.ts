@@ -1,5 +1,6 @@
 /**
- * What becomes of own messages, in the rows that show them: each copy waits, and why, is sent, received, read, or failed.
+ * What becomes of own messages, in the rows that show them: each copy waits, and why, is sent,
+ * received, read, or failed.
  * Source: docs/client.md "A local store".
  */
 import { decodeHex } from "../../core/codec/bytes.ts";
@@ -133,7 +134,10 @@ export class Copies implements Keeper {
     return changes;
   }
 
-  /** Puts `failed` and `uncertain` copies of a message back, under new ids: their old bytes count no more. */
+  /**
+   * Puts `failed` and `uncertain` copies of a message back, under new ids: their
+   * old bytes count no more.
+   */
   async resend(key: string): Promise<void> {
     const places = await this.#table.change(async (batch) => {
       const row = await batch.get<MessageRow>(key);
@@ -172,8 +176,8 @@ export class Copies implements Keeper {
 const aheadMsMax = 5 * minuteMs;
 
 /**
- * A message that was written after it left was written by a clock that was ahead: it stands where it left, and so does the
- * end of its conversation. The caller puts its row.
+ * A message that was written after it left was written by a clock that was ahead: it stands where
+ * it left, and so does the end of its conversation. The caller puts its row.
  */
 async function moveBack(
   table: Table,

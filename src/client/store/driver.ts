@@ -1,6 +1,6 @@
 /**
- * Where a local store keeps its rows: bytes under text keys, with four operations. What the rows mean, and that they are
- * sealed, is decided above (`table.ts`), once for all drivers.
+ * Where a local store keeps its rows: bytes under text keys, with four operations. What the rows
+ * mean, and that they are sealed, is decided above (`table.ts`), once for all drivers.
  * Source: docs/client.md "A local store".
  */
 

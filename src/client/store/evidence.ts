@@ -1,8 +1,8 @@
 /**
- * What was learned of people, for other own devices and for backups: key proofs of those who are known, and heads of logs.
- * They travel as evidence, never as a verdict: each device examines them as if a Directory had answered and keeps its own
- * memory. Of two that contradict each other neither is believed, and both are kept: a device that is linked later examines
- * both.
+ * What was learned of people, for other own devices and for backups: key proofs of those who are
+ * known, and heads of logs. They travel as evidence, never as a verdict: each device examines them
+ * as if a Directory had answered and keeps its own memory. Of two that contradict each other
+ * neither is believed, and both are kept: a device that is linked later examines both.
  * Source: docs/trust.md "Memory", D562.
  */
 import { sha256 } from "#sha256";
@@ -38,7 +38,10 @@ const proofRow = (did: Did, bytes: Uint8Array): ProofRow => {
 
 type Pair = { readonly held: ProofRow | null; readonly other: ProofRow | null };
 
-/** Where a proof belongs that was verified, while two contradict each other. `null`: it says nothing new. */
+/**
+ * Where a proof belongs that was verified, while two contradict each other.
+ * `null`: it says nothing new.
+ */
 function placeOf(row: ProofRow, { held, other }: Pair): "held" | "other" | null {
   if (held === null) return "held";
   const relation = relationOf(held, row);
@@ -98,8 +101,9 @@ export class EvidenceKeeper {
   }
 
   /**
-   * What is believed here now is the only proof that is kept of a person: what was verified a moment before may be older, or
-   * another branch. While two contradict each other both stay, each as it is later.
+   * What is believed here now is the only proof that is kept of a person: what was verified
+   * a moment before may be older, or another branch. While two contradict each other both
+   * stay, each as it is later.
    */
   async #putProof(row: ProofRow, isNews: boolean): Promise<void> {
     const { table, identity } = this.#own;
@@ -162,7 +166,10 @@ export class EvidenceKeeper {
     identity.emit({ type: "failed", what: "person", error: state });
   }
 
-  /** The proof of what this device has remembered; `null` where it is kept, or can't be had any more. */
+  /**
+   * The proof of what this device has remembered; `null` where it is kept,
+   * or can't be had any more.
+   */
   async #unkeptProof(did: Did): Promise<Uint8Array | null> {
     const { table, identity } = this.#own;
     const { trust } = identity.client;

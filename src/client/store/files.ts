@@ -1,6 +1,7 @@
 /**
- * Content in a local store: small content is part of its message, the rest lies in sealed pieces next to it. Pieces are
- * written before the message that names them, and marked until then, so that a crash leaves none for ever.
+ * Content in a local store: small content is part of its message, the rest lies in sealed pieces
+ * next to it. Pieces are written before the message that names them, and marked until then, so that
+ * a crash leaves none for ever.
  */
 import { concatBytes, decodeBase64, encodeBase64 } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
@@ -12,7 +13,10 @@ import type { FileFacts } from "../mail/seal.ts";
 import { pieceKey, rowsOf, unfinishedIdOf, unfinishedKey } from "./keys.ts";
 import type { Batch, Table } from "./table.ts";
 
-/** Where content is. `elsewhere`: on another device, which had it first; `removed`: there was no room for it any more. */
+/**
+ * Where content is. `elsewhere`: on another device, which had it first; `removed`: there was
+ * no room for it any more.
+ */
 export type Body =
   | { readonly is: "inline"; readonly base64: string }
   | { readonly is: "pieces"; readonly id: string; readonly sizeBytes: number }
@@ -35,7 +39,9 @@ type Saving<W, T> = {
   readonly rows: (batch: Batch, body: Body, filled: W) => Promise<T | null>;
 };
 
-/** Saves content and the rows that name it, which come with the end of the content in one change. */
+/**
+ * Saves content and the rows that name it, which come with the end of the content in one change.
+ */
 export async function saveContent<W, T>(
   table: Table,
   nowMs: () => number,

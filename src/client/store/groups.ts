@@ -1,5 +1,6 @@
 /**
- * The groups of an identity, as objects. A message to a group is sealed for each member (`Sending.send`).
+ * The groups of an identity, as objects. A message to a group is sealed for each
+ * member (`Sending.send`).
  * Source: docs/client.md "People and groups".
  */
 
@@ -38,7 +39,9 @@ export class Group {
   readonly name: string;
   readonly admin: Did;
   readonly members: readonly Did[];
-  /** `asked`: somebody who isn't known put this identity into it. `out`: it left, or was taken out. */
+  /**
+   * `asked`: somebody who isn't known put this identity into it. `out`: it left, or was taken out.
+   */
   readonly standing: Standing;
   /** To whom the admin hands it over: they are the admin as soon as their device knows. */
   readonly next: Did | null;
@@ -74,8 +77,9 @@ export class Group {
   }
 
   /**
-   * For its admin, who made it or to whom it was handed over. Throws `not_admin`; `behind` while another device that made new
-   * keys is awaited; `devices_awaited` while own devices have not answered to `admin`, and `handing_over` meanwhile.
+   * For its admin, who made it or to whom it was handed over. Throws `not_admin`; `behind` while
+   * another device that made new keys is awaited; `devices_awaited` while own devices have not
+   * answered to `admin`, and `handing_over` meanwhile.
    */
   async change({ admin, name, add = [], remove = [] }: Changes): Promise<void> {
     const { own, talk } = this.#groups;
@@ -101,8 +105,8 @@ export class Group {
   }
 
   /**
-   * Leaves, and says so to the others. Who had only been asked says nothing to anybody. The history stays. An admin hands the
-   * group over first, while others are in it: `admin_leaves`.
+   * Leaves, and says so to the others. Who had only been asked says nothing to anybody. The history
+   * stays. An admin hands the group over first, while others are in it: `admin_leaves`.
    */
   async leave(): Promise<void> {
     const { own, talk } = this.#groups;

@@ -1,6 +1,6 @@
 /**
- * What a program is still to get of what was saved: in the order of arrival, but no message before one that its sender sent
- * ahead of it, unless that one does not come within half a minute.
+ * What a program is still to get of what was saved: in the order of arrival, but no message before
+ * one that its sender sent ahead of it, unless that one does not come within half a minute.
  * Source: docs/client.md "A local store", docs/protocol.md ("Content").
  */
 import { dayMs, hourMs, secondMs } from "../../core/codec/time.ts";

@@ -1,6 +1,7 @@
 /**
- * What arrives, into the local store: saved before it is acknowledged, once however often it is offered, and handed over
- * to a program once. Receipts and reactions change the messages that they name.
+ * What arrives, into the local store: saved before it is acknowledged, once however often
+ * it is offered, and handed over to a program once. Receipts and reactions change the
+ * messages that they name.
  * Source: docs/client.md "A local store", rules section 6 ("Receiving").
  */
 
@@ -132,7 +133,8 @@ export class Incoming {
   get saved(): Inbox {
     return {
       isSaved: true,
-      // A message of which own devices are not synced yet is read again, and acknowledged after that.
+      // A message of which own devices are not synced yet is read again, and
+      // acknowledged after that.
       has: async (digest) => this.#devices.sync?.isSyncing !== true && (await this.#has(digest)),
       waitMs: devicesWaitMs,
       read: (version, recipient) => this.#read(version, recipient),
@@ -292,7 +294,10 @@ export class Incoming {
     return [{ type: "changed", conversation, id: placed.target ?? row.id, what }];
   }
 
-  /** With the conversation of what names a group. `null` for what belongs nowhere, such as a change that counts for nothing. */
+  /**
+   * With the conversation of what names a group. `null` for what belongs nowhere, such as a change
+   * that counts for nothing.
+   */
   async #inGroup(
     batch: Batch,
     row: MessageRow,
@@ -388,9 +393,12 @@ export class Incoming {
     return [...changes, { type: state === "read" ? "read" : "receipt", from, messageIds: ids }];
   }
 
-  // ------------------------------------------------------------------------------------------- handing over
+  // ---------------------------------------------------------------------------------- handing over
 
-  /** Each message once, also across runs, in its sender's order. One in whose loop the program died comes again. */
+  /**
+   * Each message once, also across runs, in its sender's order. One in whose loop the
+   * program died comes again.
+   */
   async *messages(signal: AbortSignal): AsyncGenerator<Message, void, undefined> {
     while (!signal.aborted) {
       this.#news.begin();

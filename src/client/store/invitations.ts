@@ -1,6 +1,7 @@
 /**
- * Invitations of this identity: who brings one back is accepted without a question. The text proves itself by a key that all
- * own devices have, so nothing is kept of it until it is used, and new keys of the identity end those that were given out.
+ * Invitations of this identity: who brings one back is accepted without a question. The text proves
+ * itself by a key that all own devices have, so nothing is kept of it until it is used, and new
+ * keys of the identity end those that were given out.
  * Source: docs/client.md "People and groups".
  */
 import { concatBytes, decodeHex, encodeHex, equalBytes, utf8 } from "../../core/codec/bytes.ts";
@@ -53,7 +54,10 @@ export function openInvitation(rootSeed: Uint8Array, text: string, nowMs: number
   return { id: encodeHex(head.subarray(6)), isOnce: view.getUint8(0) === 1 };
 }
 
-/** Accepts a person who brings a good one. Who has used it stands in their row, which own devices share. */
+/**
+ * Accepts a person who brings a good one. Who has used it stands in their row,
+ * which own devices share.
+ */
 export async function acceptInvited(
   { table, identity, nowMs }: OwnStore,
   batch: Batch,

@@ -1,6 +1,7 @@
 /**
- * The keys of a local store: which rows there are, and where. Names in keys are keyed hashes (`Table.name`), numbers have
- * leading zeros, so that keys are in the order of what they number. No other file knows a prefix.
+ * The keys of a local store: which rows there are, and where. Names in keys are keyed hashes
+ * (`Table.name`), numbers have leading zeros, so that keys are in the order of what they number. No
+ * other file knows a prefix.
  */
 import { decodeHex } from "../../core/codec/bytes.ts";
 import { parseUuid } from "../../core/codec/did.ts";
@@ -82,7 +83,7 @@ export const after = (key: string): string => `${key}!`;
 /** The last part of a key. */
 export const numberInKey = (key: string): number => Number(key.slice(key.lastIndexOf("/") + 1));
 
-// ------------------------------------------------------------------------------------------- people and messages
+// ----------------------------------------------------------------------------- people and messages
 
 export const keyOfPerson = (names: KeyNames, did: string): string =>
   `${rowsOf.people}${names.name(did)}`;
@@ -132,7 +133,10 @@ type MessagePlace = {
   readonly digest: string;
 };
 
-/** By its place in time; at one place what was sent then, and behind it what stands before its time; then by id. */
+/**
+ * By its place in time; at one place what was sent then, and behind it what stands
+ * before its time; then by id.
+ */
 export function messageKey(names: KeyNames, message: MessagePlace): string {
   const { conversation, atMs, sentMs, id, digest } = message;
   const place = parseUuid(id) ?? names.name(id);
@@ -154,7 +158,10 @@ export const seenKey = (names: KeyNames, text: string): string =>
 export const removalKey = (seen: string): string =>
   `${rowsOf.removals}${seen.slice(rowsOf.seen.length)}`;
 
-/** Messages that last for a time: those whose life begins later, and those that end at a time of this store. */
+/**
+ * Messages that last for a time: those whose life begins later, and those that end
+ * at a time of this store.
+ */
 export const lastingKeys = {
   all: "lasting/",
   waiting: "lasting/waiting/",
@@ -169,7 +176,7 @@ export const begunKey = (names: KeyNames, endMs: number, message: string): strin
 export const numberOfLife = (key: string): number =>
   Number(key.slice(lastingKeys.begun.length).split("/")[0]);
 
-// ------------------------------------------------------------------------------------------------------------ files
+// ------------------------------------------------------------------------------------------- files
 
 export const keyOfFile = ({ at, id }: { readonly at: number; readonly id: string }): string =>
   `${rowsOf.files}${digits(at)}/${id}`;
@@ -180,7 +187,7 @@ export const arrivingKey = (names: KeyNames, text: string): string =>
   `${rowsOf.arriving}${names.name(text)}`;
 export const unfinishedIdOf = (key: string): string => key.slice(rowsOf.unfinished.length);
 
-// ------------------------------------------------------------------------------------------------------- the outbox
+// -------------------------------------------------------------------------------------- the outbox
 
 /** Of one recipient: files go in parallel with what is short. */
 export const laneOf = (names: KeyNames, did: string, is: "short" | "file"): string =>
@@ -193,7 +200,7 @@ export const asideOf = (place: string): string =>
   `${rowsOf.aside}${place.slice(rowsOf.outbox.length)}`;
 export const isAside = (place: string): boolean => place.startsWith(rowsOf.aside);
 
-// ------------------------------------------------------------------------------------------------------ own devices
+// ------------------------------------------------------------------------------------- own devices
 
 export const peerKey = (names: KeyNames, did: string): string =>
   `${rowsOf.devices}${names.name(did)}`;

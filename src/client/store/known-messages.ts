@@ -1,6 +1,6 @@
 /**
- * What a receiver remembers while it runs: which messages it knows, where each has copies that are not acknowledged so far, and
- * which envelopes it left to a Cache.
+ * What a receiver remembers while it runs: which messages it knows, where each has copies that are
+ * not acknowledged so far, and which envelopes it left to a Cache.
  * Source: docs/client.md "Receiving", rules section 5.
  */
 import { minuteMs } from "../../core/codec/time.ts";
@@ -79,7 +79,10 @@ export class KnownMessages {
     return known;
   }
 
-  /** It came in another envelope. Returns the copies that are to be acknowledged now: those of one that waits go with it. */
+  /**
+   * It came in another envelope. Returns the copies that are to be acknowledged now: those of
+   * one that waits go with it.
+   */
   comesAgain(
     known: RememberedMessage,
     version: PendingMessage,
@@ -110,7 +113,10 @@ export class KnownMessages {
   }
 }
 
-/** The last envelope of each sender that was passed unopened, and until when a Cache may be about to get it. */
+/**
+ * The last envelope of each sender that was passed unopened, and until when a
+ * Cache may be about to get it.
+ */
 export class PassedEnvelopes {
   readonly #passed = new Map<unknown, { readonly messageId: string; readonly untilMs: number }>();
 

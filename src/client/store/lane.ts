@@ -1,7 +1,8 @@
 /**
- * What is on its way to one recipient: prepared one after the other, so that times increase in the order of the calls, and
- * up to eight envelopes at once. After a temporary failure the lane waits, and begins with the first again. Each message names
- * what went before it, so that a reader who gets it first can wait for that.
+ * What is on its way to one recipient: prepared one after the other, so that times increase in the
+ * order of the calls, and up to eight envelopes at once. After a temporary failure the lane waits,
+ * and begins with the first again. Each message names what went before it, so that a reader who
+ * gets it first can wait for that.
  * Source: docs/protocol.md ("Content").
  */
 import { hourMs, secondMs } from "../../core/codec/time.ts";
@@ -13,7 +14,9 @@ import type { Batch, Table } from "./table.ts";
 
 /** Sent to one recipient at once. */
 const flyingMax = 8;
-/** Between the beginnings of two, so that they arrive in their order unless something holds one up. */
+/**
+ * Between the beginnings of two, so that they arrive in their order unless something holds one up.
+ */
 const apartMs = 20;
 
 /** What a lane has sent for it. `Row` is one copy of a message. */
@@ -23,8 +26,8 @@ export type Courier<Row> = {
   /** Whether it goes alone: what was before it has arrived, and what is behind it waits. */
   readonly isAlone: (row: Row) => boolean;
   /**
-   * Fixes the bytes of a copy, and returns what sends them; `null` when the copy has changed or has ended. The number is
-   * a pause of so many milliseconds that a node asks for, 0 the usual one.
+   * Fixes the bytes of a copy, and returns what sends them; `null` when the copy has changed or has
+   * ended. The number is a pause of so many milliseconds that a node asks for, 0 the usual one.
    */
   readonly prepare: (place: string, row: Row) => Promise<Flight | number | null>;
 };
@@ -105,7 +108,8 @@ export class Lane<Row> {
   async #launch(): Promise<boolean> {
     if (this.#isPaused) return false;
     this.#untilMs = null;
-    // A row is read as it was before its flight ends: what flies now begins again with the next look.
+    // A row is read as it was before its flight ends: what flies now begins
+    // again with the next look.
     const flying = new Set(this.#flying.keys());
     // A store that fails has changed nothing: the same is tried again.
     const rows = await attempt(() => this.#courier.waiting(this.#prefix, flyingMax + 1));
@@ -151,9 +155,12 @@ export class Lane<Row> {
   }
 }
 
-// --------------------------------------------------------------------------------------- what the next one follows
+// ----------------------------------------------------------------------- what the next one follows
 
-/** A copy, as far as it decides whether the next one names it: not what is kept from others, notes, anonymous messages, files. */
+/**
+ * A copy, as far as it decides whether the next one names it: not what is kept from others, notes,
+ * anonymous messages, files.
+ */
 type Going = {
   readonly file: { readonly mediaType: string };
   readonly options: { readonly anonymous?: boolean; readonly hint?: string };

@@ -1,7 +1,8 @@
 /**
- * Messages that last for a time. At its author a life begins when the message has left, at a reader when it was read. What ends
- * it is time that has passed: this program has run for so long, or a node agrees with the clock of the machine. A clock alone
- * ends nothing: one that jumps ahead would delete what its owner has not read.
+ * Messages that last for a time. At its author a life begins when the message has left, at a reader
+ * when it was read. What ends it is time that has passed: this program has run for so long, or a
+ * node agrees with the clock of the machine. A clock alone ends nothing: one that jumps ahead would
+ * delete what its owner has not read.
  * Source: docs/protocol.md ("Content", `lasts`).
  */
 import { minuteMs, secondMs } from "../../core/codec/time.ts";
@@ -98,7 +99,10 @@ export class Lasting {
     return [directory.endpoint.clock, relay.clock];
   }
 
-  /** The time, where a node that has answered since the last look agrees with this machine, or both nodes with each other. */
+  /**
+   * The time, where a node that has answered since the last look agrees with this machine, or
+   * both nodes with each other.
+   */
   #agreed(): number | null {
     const nodes = this.#nodes();
     const heard = nodes.filter(({ answers }, i) => answers > (this.#answers[i] ?? 0));

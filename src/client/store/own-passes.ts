@@ -1,6 +1,6 @@
 /**
- * What the own Caches know of passes: the secret by which they check them, how many count, and which don't any more; and what a
- * program without a store finds of them next to the keys.
+ * What the own Caches know of passes: the secret by which they check them, how many count, and
+ * which don't any more; and what a program without a store finds of them next to the keys.
  * Source: docs/interface.md "Passes".
  */
 import { sha256 } from "#sha256";
@@ -47,8 +47,9 @@ export class OwnPasses {
   }
 
   /**
-   * For programs that have no store: keeps next to the keys what people gave, the passes of known people first, and
-   * whether own ones are given. Where they are, reports to the Caches how many count by now.
+   * For programs that have no store: keeps next to the keys what people gave, the passes of
+   * known people first, and whether own ones are given. Where they are, reports to the
+   * Caches how many count by now.
    */
   async keep(): Promise<void> {
     const areGiven = (await this.#table.get<PutRow>(passesKey)) !== null;
@@ -63,8 +64,9 @@ export class OwnPasses {
   }
 
   /**
-   * Gives the Caches the secret, how many passes count, and which don't any more: when that has changed, and once a month;
-   * when the document names others, within the hour, or at once after `moved`.
+   * Gives the Caches the secret, how many passes count, and which don't any more: when
+   * that has changed, and once a month; when the document names others, within the hour,
+   * or at once after `moved`.
    * Throws when a Cache that checks passes could not be reached.
    */
   async put(): Promise<void> {

@@ -1,5 +1,6 @@
 /**
- * The local store of an identity, as its parts are given it: the rows, the tabs that share them, and until when it is open.
+ * The local store of an identity, as its parts are given it: the rows, the tabs that share them,
+ * and until when it is open.
  * Source: docs/client.md "A local store".
  */
 import type { Did } from "../../core/codec/did.ts";
@@ -54,13 +55,16 @@ export class OwnStore {
   onWant: (key: string) => void = () => undefined;
   /** Another own device has proven something of others. */
   onEvidence: (row: EvidenceRow) => Promise<void> = async () => undefined;
-  /** Something is known or chosen of a person now, by this device, another tab or another own device. */
+  /**
+   * Something is known or chosen of a person now, by this device, another
+   * tab or another own device.
+   */
   onPerson: (did: string) => void = () => undefined;
   /** What another own device has of a group: returns what changed. */
   onGroup: (row: GroupRow) => Promise<StoreChange | null> = async () => null;
   /**
-   * Keys in force have changed: connections begin anew, with proofs by the new ones. Resolves when a bundle counts again,
-   * or can't be had now.
+   * Keys in force have changed: connections begin anew, with proofs by the new ones. Resolves when
+   * a bundle counts again, or can't be had now.
    */
   onNewKeys: () => Promise<void> = async () => undefined;
   readonly #tabs: Tabs;
@@ -82,8 +86,8 @@ export class OwnStore {
   }
 
   /**
-   * Now, for the order of messages: by the nodes' clock where Directory and Relay agree that the own one is wrong. One of
-   * them alone may lie.
+   * Now, for the order of messages: by the nodes' clock where Directory and Relay agree that the
+   * own one is wrong. One of them alone may lie.
    */
   arrivalMs(): number {
     const { directory, relay } = this.identity.client;
@@ -93,7 +97,10 @@ export class OwnStore {
     return this.nowMs() + ahead;
   }
 
-  /** Now, for versions that others compare with their clocks: not ahead of one on which the nodes agree. */
+  /**
+   * Now, for versions that others compare with their clocks: not ahead of one
+   * on which the nodes agree.
+   */
   versionMs(): number {
     return Math.min(this.nowMs(), this.arrivalMs());
   }

@@ -1,7 +1,8 @@
 /**
- * Passes in messages: what a message to somebody gives and shows, and what comes in one. By them the Caches of an identity know
- * whom its user has accepted, without names. Secrets and ids come from the root key, so all own devices make the same, and
- * nothing survives new keys: the next message to each person brings a new pass. What those Caches know is in `own-passes.ts`.
+ * Passes in messages: what a message to somebody gives and shows, and what comes in one. By them
+ * the Caches of an identity know whom its user has accepted, without names. Secrets and ids come
+ * from the root key, so all own devices make the same, and nothing survives new keys: the next
+ * message to each person brings a new pass. What those Caches know is in `own-passes.ts`.
  * Source: docs/interface.md "Passes", docs/protocol.md "Content", docs/client.md "Sending".
  */
 import { utf8 } from "../../core/codec/bytes.ts";
@@ -39,7 +40,10 @@ const keptPassesShape = object({
 });
 
 const handedKeptMs = 5 * minuteMs;
-/** Longer than any quarter: a pass may be of the next one, since the clock of who gives it may be ahead. */
+/**
+ * Longer than any quarter: a pass may be of the next one, since the clock of
+ * who gives it may be ahead.
+ */
 const quarterMs = 92 * dayMs;
 
 /** A pass that somebody gave, as text. */
@@ -80,8 +84,8 @@ export class Passes {
   }
 
   /**
-   * What a message to somebody brings: a pass to the own mailbox, for people who were accepted and for members of groups.
-   * `null` as long as no own Cache knows the secret.
+   * What a message to somebody brings: a pass to the own mailbox, for people who were accepted and
+   * for members of groups. `null` as long as no own Cache knows the secret.
    */
   async given(to: Did, mediaType: string): Promise<string | null> {
     if ((await this.#table.get(passesKey)) === null) return null;
@@ -92,7 +96,10 @@ export class Passes {
     return renderPass(makePass(keys, to, passPeriod(this.#own.nowMs())));
   }
 
-  /** By what a person's mailbox knows this identity; `null` without a pass, or where the Relay hands none on. */
+  /**
+   * By what a person's mailbox knows this identity; `null` without a pass, or where
+   * the Relay hands none on.
+   */
   async shownTo(to: Did): Promise<ShowPass | null> {
     const row = await this.#table.get<PassRow>(keyOfPass(this.#table, to));
     const pass = row === null ? null : parsePass(row.pass);
@@ -113,8 +120,9 @@ export async function takePass(
 }
 
 /**
- * Of two, the one that counts for longer; of two of one quarter, as after new keys, the one that came last. One that counts
- * for longer than any that is given now is none: another device may have made it up.
+ * Of two, the one that counts for longer; of two of one quarter, as after new keys, the one
+ * that came last. One that counts for longer than any that is given now is none: another
+ * device may have made it up.
  */
 export async function putPass(
   table: Table,
@@ -134,14 +142,20 @@ export async function putPass(
   batch.log(key);
 }
 
-// ------------------------------------------------------------------------------------------- without a local store
+// --------------------------------------------------------------------------- without a local store
 
-/** Next to the keys: what the store of the identity last had of people's passes, and whether its own are given. */
+/**
+ * Next to the keys: what the store of the identity last had of people's passes, and
+ * whether its own are given.
+ */
 const keptKey = "passes";
 /** 90 bytes each. */
 const keptMax = 1_024;
 
-/** For a command that only sends. `areGiven`: the own Caches know the secret. Of more passes than are kept, the first ones. */
+/**
+ * For a command that only sends. `areGiven`: the own Caches know the secret. Of more passes than
+ * are kept, the first ones.
+ */
 export async function keepPasses(
   memory: TextStore,
   { areGiven, passes }: { readonly areGiven: boolean; readonly passes: readonly PassRow[] },

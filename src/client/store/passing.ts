@@ -1,5 +1,6 @@
 /**
- * Sending without a local store: the same outbox over memory, which keeps nothing of what it has sent.
+ * Sending without a local store: the same outbox over memory, which keeps
+ * nothing of what it has sent.
  * Source: docs/client.md "Sending".
  */
 import type { Did } from "../../core/codec/did.ts";
@@ -41,8 +42,8 @@ export class Passing {
   }
 
   /**
-   * Resolves when the Relay has it. Names are resolved in the order of the calls, so that an alias waits for what is sent to
-   * its DID, and messages to one recipient leave in that order.
+   * Resolves when the Relay has it. Names are resolved in the order of the calls, so that an alias
+   * waits for what is sent to its DID, and messages to one recipient leave in that order.
    */
   async send(to: string, content: Content, options: MessageOptions): Promise<Sent> {
     const did = await this.#finding.run(() => askDid(this.#own.identity.client, to));

@@ -1,6 +1,6 @@
 /**
- * The row of a person, and what of one counts that an earlier version stored without looking at it: another own device had
- * said it, which may have been a thief's.
+ * The row of a person, and what of one counts that an earlier version stored without looking at it:
+ * another own device had said it, which may have been a thief's.
  * Source: docs/trust.md "Own devices".
  */
 import type { Did } from "../../core/codec/did.ts";
@@ -29,7 +29,10 @@ export type Person = {
   readonly isKnown: boolean;
   /** Its messages are acknowledged and dropped. */
   readonly isBlocked: boolean;
-  /** When this user last changed name, `isKnown` or `isBlocked`: of two devices the later change counts. */
+  /**
+   * When this user last changed name, `isKnown` or `isBlocked`: of two devices
+   * the later change counts.
+   */
   readonly setMs?: number;
   /** What they call themselves, as they say. */
   readonly claimed?: { readonly name: string; readonly atMs: number };
@@ -37,7 +40,10 @@ export type Person = {
   readonly invitedBy?: string;
   /** Theirs, which goes to them with the own profile; `null` when it has gone. */
   readonly invitation?: string | null;
-  /** Time of the own profile that they got or that waits for them in the outbox; an earlier one when that failed. */
+  /**
+   * Time of the own profile that they got or that waits for them in the outbox; an
+   * earlier one when that failed.
+   */
   readonly toldMs?: number;
 };
 

@@ -1,6 +1,7 @@
 /**
- * Where a message stands in its conversation: messages of one sender in the order of their times, at every reader; those of two
- * senders by the earlier of both times of each, when it was sent and when it arrived.
+ * Where a message stands in its conversation: messages of one sender in the order of their
+ * times, at every reader; those of two senders by the earlier of both times of each, when it was
+ * sent and when it arrived.
  * Source: docs/client.md "A local store".
  */
 import type { Did } from "../../core/codec/did.ts";
@@ -35,15 +36,18 @@ export function keyOfMessage(table: Table, row: Named): string {
 }
 
 /**
- * Times of arrival in a conversation differ and increase: read marks and the order of own messages compare them. One by a
- * clock that was ahead is followed by none.
+ * Times of arrival in a conversation differ and increase: read marks and the order of own messages
+ * compare them. One by a clock that was ahead is followed by none.
  */
 export const arrivalOf = (before: Talk, givenMs: number, nowMs = givenMs): number =>
   wasAhead(before, nowMs) ? givenMs : Math.max(givenMs, before.arrivedMs + 1);
 
 export const wasAhead = ({ arrivedMs }: Talk, nowMs: number): boolean => arrivedMs > nowMs + hourMs;
 
-/** Where a message stands before its own times, since one that its sender wrote later does; else `null`. */
+/**
+ * Where a message stands before its own times, since one that its sender wrote
+ * later does; else `null`.
+ */
 export async function placeAmong(
   table: Table,
   batch: Batch,
@@ -54,7 +58,10 @@ export async function placeAmong(
   return row.sentMs < aheadMs ? placeOfLater(table, batch, row) : null;
 }
 
-/** The place of the first message that the same sender wrote later, where it is before that of this one. */
+/**
+ * The place of the first message that the same sender wrote later, where it is
+ * before that of this one.
+ */
 async function placeOfLater(table: Table, batch: Batch, row: Placed): Promise<number | null> {
   const prefix = messagesOf(table, row.conversation);
   const to = endOf(messagesFrom(table, row.conversation, orderOf(row)));

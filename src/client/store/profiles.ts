@@ -1,6 +1,7 @@
 /**
- * Profiles: what people call themselves, with a picture, and the own one, which goes out ahead of the next message to
- * each person (`sending.ts`). A name is the claim of its owner: it never replaces what the user called somebody.
+ * Profiles: what people call themselves, with a picture, and the own one, which goes out ahead of
+ * the next message to each person (`sending.ts`). A name is the claim of its owner: it never
+ * replaces what the user called somebody.
  * Source: docs/client.md "People and groups".
  */
 import { decodeBase64, encodeBase64 } from "../../core/codec/bytes.ts";
@@ -20,7 +21,10 @@ export type Profile = {
 /** Of so many who aren't known a profile is kept: further ones are ignored. */
 const strangersMax = 500;
 
-/** For own devices too. `false` for one that is older than what is known, or one stranger's too many. */
+/**
+ * For own devices too. `false` for one that is older than what is known, or
+ * one stranger's too many.
+ */
 export async function putProfile(
   table: Table,
   batch: Batch,

@@ -1,6 +1,7 @@
 /**
- * What a program that acknowledges by itself is to get next: in the order of arrival, but no message before one that its sender
- * sent ahead of it, unless that one does not come within a second: one that was acknowledged in an earlier run never does.
+ * What a program that acknowledges by itself is to get next: in the order of arrival, but no
+ * message before one that its sender sent ahead of it, unless that one does not come within a
+ * second: one that was acknowledged in an earlier run never does.
  * Source: docs/client.md "Receiving", docs/protocol.md ("Content").
  */
 import { secondMs } from "../../core/codec/time.ts";
@@ -61,8 +62,8 @@ export class Queue {
   }
 
   /**
-   * The first that waits for no other; `null` when there is none now. In a full queue what they wait for has no place: then
-   * the first of all.
+   * The first that waits for no other; `null` when there is none now. In a full queue what they
+   * wait for has no place: then the first of all.
    */
   take(): Message | null {
     const held = new Set<string>();

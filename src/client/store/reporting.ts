@@ -1,6 +1,6 @@
 /**
- * Reports to the operator: chosen messages of the local store, and what their authors made of them since, with what proves
- * who wrote them.
+ * Reports to the operator: chosen messages of the local store, and what their authors made of them
+ * since, with what proves who wrote them.
  * Source: docs/client.md "Reports", D638.
  */
 import type { Did } from "../../core/codec/did.ts";
@@ -37,8 +37,9 @@ type Asked = ReportOptions & {
 };
 
 /**
- * To be sent. Throws `invalid_argument`, `no_operator` where the node names none, `operator_reported` where that is an
- * author of the messages, and `identity_changed` where it is another one than before.
+ * To be sent. Throws `invalid_argument`, `no_operator` where the node names none,
+ * `operator_reported` where that is an author of the messages, and `identity_changed` where it is
+ * another one than before.
  */
 export async function reportOf(
   client: Client,

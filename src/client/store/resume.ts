@@ -1,7 +1,8 @@
 /**
- * A message in chunks that was interrupted goes on where it stopped: sent again, the same content to the same recipient
- * continues its set of chunks, with the key that it was sealed to. The newest sets are remembered next to the keys until all
- * of each is sent or its time has ended. A local store has an outbox.
+ * A message in chunks that was interrupted goes on where it stopped: sent again, the same content
+ * to the same recipient continues its set of chunks, with the key that it was sealed to. The
+ * newest sets are remembered next to the keys until all of each is sent or its time has ended. A
+ * local store has an outbox.
  */
 import { parseDuration, parseTimestamp } from "../../core/codec/time.ts";
 import { inOrder } from "../../core/std/order.ts";
@@ -31,7 +32,8 @@ export async function resume(memory: TextStore, wanted: SendPlan): Promise<Resum
     (set) => sameSendKey(set) === subject,
   );
   const plan = kept === undefined ? wanted : { ...wanted, ...kept.plan };
-  // Another process that saves at the same moment may take this out: it comes back with the next chunk.
+  // Another process that saves at the same moment may take this out: it comes
+  // back with the next chunk.
   const save = (delivered: number) =>
     changePlans(memory, (sets) => {
       const others = sets.filter((set) => set.plan.id !== plan.id);

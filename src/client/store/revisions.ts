@@ -1,7 +1,7 @@
 /**
- * Revisions: an author changes the text of a message for all who have it, or takes the message back. A revision is a message
- * that names another one. It stands next to that one, as a reaction does, and counts from its author alone: the last one, and a
- * deletion for good.
+ * Revisions: an author changes the text of a message for all who have it, or takes the message
+ * back. A revision is a message that names another one. It stands next to that one, as a reaction
+ * does, and counts from its author alone: the last one, and a deletion for good.
  * Source: docs/protocol.md ("Content").
  */
 import { decodeBase64 } from "../../core/codec/bytes.ts";

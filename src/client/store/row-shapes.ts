@@ -1,6 +1,7 @@
 /**
- * The shapes of rows that own devices send each other. A row of another form is not stored, and nothing of a row is stored
- * that its shape doesn't name: a device may be a thief's, and what it had said stays after its removal.
+ * The shapes of rows that own devices send each other. A row of another form is not stored, and
+ * nothing of a row is stored that its shape doesn't name: a device may be a thief's, and what it
+ * had said stays after its removal.
  * Source: docs/trust.md "Own devices".
  */
 import { isDid, parseUuid } from "../../core/codec/did.ts";

@@ -1,6 +1,6 @@
 /**
- * The rows of a local store, and how messages come into conversations and out of them. Their keys are made in `keys.ts`; what a
- * program sees of them, in `shown.ts`.
+ * The rows of a local store, and how messages come into conversations and out of them. Their keys
+ * are made in `keys.ts`; what a program sees of them, in `shown.ts`.
  */
 import type { Did } from "../../core/codec/did.ts";
 import { dayMs } from "../../core/codec/time.ts";
@@ -28,13 +28,17 @@ import { aheadIn, arrivalOf, keyOfMessage, orderOf, placeAmong, wasAhead } from 
 import { isRevision, type Revision, revisionOf } from "./revisions.ts";
 import type { Batch, Table } from "./table.ts";
 
-/** A key proof of somebody in Base64, or a head of a log that was believed, by its place in memory. */
+/**
+ * A key proof of somebody in Base64, or a head of a log that was believed, by its place in memory.
+ */
 export type EvidenceRow =
   | { readonly is: "proof"; readonly did: Did; readonly proof: string }
   | { readonly is: "head"; readonly at: string; readonly logKey: string; readonly note: string };
 
 export type DeliveryState = "waiting" | "uncertain" | "failed" | "sent" | "received" | "read";
-/** Receipts, the Relay and other devices report on a copy in any order: what was seen of it stays. */
+/**
+ * Receipts, the Relay and other devices report on a copy in any order: what was seen of it stays.
+ */
 export const laterState = (held: DeliveryState, given: DeliveryState): DeliveryState =>
   seen.indexOf(held) > seen.indexOf(given) && seen.includes(given) ? held : given;
 const seen: readonly DeliveryState[] = ["sent", "received", "read"];
@@ -58,14 +62,20 @@ export type PlacedFacts = MessageFacts & {
 
 export type MessageRow = PlacedFacts & {
   readonly arrivedMs: number;
-  /** Where it stands, before one that its sender wrote later and that stands earlier than its own times. */
+  /**
+   * Where it stands, before one that its sender wrote later and that stands
+   * earlier than its own times.
+   */
   readonly placedMs?: number;
   readonly reaction: string | null;
   /** The message that a reaction or a revision is for. */
   readonly target: string | null;
   /** Who wrote that, where the reaction says it. */
   readonly targetFrom?: Did | null;
-  /** Of its first envelope, in lower hex: distinguishes different messages under one id. Empty for an own message. */
+  /**
+   * Of its first envelope, in lower hex: distinguishes different messages under one id.
+   * Empty for an own message.
+   */
   readonly digest: string;
   readonly body: Body;
   readonly to: readonly Copy[];
@@ -77,7 +87,10 @@ export type MessageRow = PlacedFacts & {
 export type ProfileRow = ProfileFacts & {
   readonly did: Did;
   readonly atMs: number;
-  /** Of the own profile: whether others see what was read, and when this user writes. `null` for others'. */
+  /**
+   * Of the own profile: whether others see what was read, and when this user
+   * writes. `null` for others'.
+   */
   readonly isOpen: boolean | null;
 };
 
@@ -173,8 +186,8 @@ export function putRemoval(table: Table, batch: Batch, removed: NamedMessage, no
 }
 
 /**
- * A reaction or a revision in the place of an earlier one by the same person. One that is made here is later than that,
- * whatever the clock says; after a deletion comes nothing.
+ * A reaction or a revision in the place of an earlier one by the same person. One that is made here
+ * is later than that, whatever the clock says; after a deletion comes nothing.
  */
 export async function putReaction(
   table: Table,
@@ -198,7 +211,10 @@ export async function putReaction(
   return key;
 }
 
-/** Names the message by its own name, also where the reaction names an envelope under which it has gone out. */
+/**
+ * Names the message by its own name, also where the reaction names an envelope
+ * under which it has gone out.
+ */
 export async function reactionRow(
   table: Table,
   batch: Pick<Batch, "get">,
@@ -224,7 +240,10 @@ async function revisionTo(
   return row === null ? null : revisionOf(row);
 }
 
-/** Of a message that its author took back nothing is kept but its place, whichever of the two came first. */
+/**
+ * Of a message that its author took back nothing is kept but its place,
+ * whichever of the two came first.
+ */
 async function wipeDeleted(
   table: Table,
   batch: Batch,
@@ -236,7 +255,10 @@ async function wipeDeleted(
   batch.put(key, { ...left, name: "", body: { is: "removed" } satisfies Body });
 }
 
-/** A reaction next to the message that it is for, any other message in its conversation; and for own devices. */
+/**
+ * A reaction next to the message that it is for, any other message in its
+ * conversation; and for own devices.
+ */
 export async function placeMessage(
   table: Table,
   batch: Batch,
@@ -250,7 +272,10 @@ export async function placeMessage(
   return key;
 }
 
-/** Adds a message to its conversation: its row, its place by id, and the new count. Returns the row's key. */
+/**
+ * Adds a message to its conversation: its row, its place by id, and the new
+ * count. Returns the row's key.
+ */
 export async function addMessage(
   table: Table,
   batch: Batch,

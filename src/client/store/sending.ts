@@ -1,5 +1,6 @@
 /**
- * What an identity with a local store says: a message is safe there, with its copies in the outbox, before `send` returns.
+ * What an identity with a local store says: a message is safe there, with its copies in the
+ * outbox, before `send` returns.
  * Source: docs/client.md "A local store" and "People and groups".
  */
 import { encodeBase64, utf8 } from "../../core/codec/bytes.ts";
@@ -87,8 +88,8 @@ export class Sending {
   }
 
   /**
-   * One message, with a copy for each recipient. Resolves when it is safe in the store; throws for a recipient that
-   * isn't known.
+   * One message, with a copy for each recipient. Resolves when it is safe in the store; throws for
+   * a recipient that isn't known.
    */
   send(
     targets: readonly string[],
@@ -131,7 +132,10 @@ export class Sending {
     );
   }
 
-  /** A message has one name, in whichever envelopes it goes out; one to a group has one for each member. */
+  /**
+   * A message has one name, in whichever envelopes it goes out; one to a group
+   * has one for each member.
+   */
   async #relationsOf(
     id: string,
     { replyTo = null, replyFrom, receipt, mediaType = "", ...remarks }: MessageOptions,
@@ -153,7 +157,10 @@ export class Sending {
     return { id: name, ...about, wantsReceipt, ...said };
   }
 
-  /** Who wrote what is answered, as far as it is said or here. Of another conversation nothing is said to this one. */
+  /**
+   * Who wrote what is answered, as far as it is said or here. Of another conversation
+   * nothing is said to this one.
+   */
   async #authorIn(
     conversation: string,
     { author, id }: { readonly author: Did | null; readonly id: string | null },
@@ -302,11 +309,11 @@ export class Sending {
     return { did: remembered, alias, name: "remembered" };
   }
 
-  // ------------------------------------------------------------------------------------------- receipts and typing
+  // --------------------------------------------------------------------------- receipts and typing
 
   /**
-   * Says that a message has arrived, of a guardian's share always. Only to a verified sender who is known: others can't make
-   * this identity send.
+   * Says that a message has arrived, of a guardian's share always. Only to a verified sender who is
+   * known: others can't make this identity send.
    */
   async acked({ id, from, verified, wantsReceipt, mediaType }: MessageFacts): Promise<void> {
     const isSaid = this.#asksReceipts || mediaType === shareType;
@@ -326,14 +333,20 @@ export class Sending {
       await this.send([to], receipt, { mediaType: receiptType, receipt: false });
   }
 
-  /** Only whom this user accepted learns that he is here (receipts, typing), and becomes known to his mailboxes. */
+  /**
+   * Only whom this user accepted learns that he is here (receipts, typing), and
+   * becomes known to his mailboxes.
+   */
   async listensTo(did: Did): Promise<boolean> {
     const { table } = this.#own;
     const person = await table.get<Person>(keyOfPerson(table, did));
     return person?.isKnown === true && !person.isBlocked;
   }
 
-  /** Says at once that somebody writes, or has stopped, to those who are known and listen; kept nowhere. */
+  /**
+   * Says at once that somebody writes, or has stopped, to those who are known
+   * and listen; kept nowhere.
+   */
   async typing(conversation: string, isTyping: boolean): Promise<void> {
     const { did: own, nowMs, table } = this.#own;
     const group = isDid(conversation) ? null : await groupAt(table, conversation);
@@ -385,7 +398,9 @@ type Draft = {
   readonly within: Within | null;
 };
 
-/** The longest: a profile is sent once, also to somebody who is away while shorter messages expire. */
+/**
+ * The longest: a profile is sent once, also to somebody who is away while shorter messages expire.
+ */
 const profileTtl = "30d";
 
 type Ahead = { readonly own: Did; readonly nowMs: number; readonly options: OutRow["options"] };

@@ -1,6 +1,7 @@
 /**
- * What a program sees of the rows of a message: its text as its author left it, reactions, whether it is read, and what became
- * of its copies. A list leaves out rows of another form: earlier versions have stored some of other own devices as they came.
+ * What a program sees of the rows of a message: its text as its author left it, reactions, whether
+ * it is read, and what became of its copies. A list leaves out rows of another form: earlier
+ * versions have stored some of other own devices as they came.
  * Source: docs/client.md "A local store".
  */
 import { decodeBase64, decodeUtf8 } from "../../core/codec/bytes.ts";
@@ -21,7 +22,10 @@ export type StoredMessage = PlacedFacts & {
   readonly arrivedAt: Date;
   /** Of text and JSON up to 64 KiB; `null` for other content: read `pieces`. */
   readonly text: string | null;
-  /** `elsewhere`: on another device, which reading `pieces` asks for it. `removed`: the store was full. */
+  /**
+   * `elsewhere`: on another device, which reading `pieces` asks for it.
+   * `removed`: the store was full.
+   */
   readonly content: "whole" | "removed" | "elsewhere";
   /** What its author made of it since: another text, or nothing. */
   readonly revised: "edited" | "deleted" | null;

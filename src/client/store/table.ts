@@ -1,7 +1,7 @@
 /**
- * The rows of one identity in a local store: sealed, counted and bounded, changed by one writer at a time. Values are JSON
- * or bytes under ChaCha20-Poly1305, bound to their keys; names in keys are keyed hashes, so that a copy of the store
- * shows how much there is and when, not who.
+ * The rows of one identity in a local store: sealed, counted and bounded, changed by one writer at
+ * a time. Values are JSON or bytes under ChaCha20-Poly1305, bound to their keys; names in keys are
+ * keyed hashes, so that a copy of the store shows how much there is and when, not who.
  * Source: docs/client.md "A local store", RFC 8439.
  */
 
@@ -51,7 +51,10 @@ export class Table {
   readonly driver: StoreDriver;
   /** Begins every key: another identity, and one made anew under the same name, has other rows. */
   readonly place: string;
-  /** Removes what is worth least; `false` when nothing is left to remove, which is news the first time. */
+  /**
+   * Removes what is worth least; `false` when nothing is left to remove,
+   * which is news the first time.
+   */
   makeRoom: (isNews: boolean) => Promise<boolean> = async () => false;
   #isFull = false;
   /** Called with changes for own devices. */
@@ -165,12 +168,17 @@ export class Table {
     }
   }
 
-  /** One change after the other, in all tabs; what the work writes is applied together, or not at all. */
+  /**
+   * One change after the other, in all tabs; what the work writes is applied
+   * together, or not at all.
+   */
   change<T>(work: (batch: Batch) => Promise<T>): Promise<T> {
     return this.#changing.run(() => this.#exclusive(() => this.#apply(work)));
   }
 
-  /** Ends the changes under way. What comes later fails, since the driver would open its file again. */
+  /**
+   * Ends the changes under way. What comes later fails, since the driver would open its file again.
+   */
   async close(): Promise<void> {
     await this.#changing.run(async () => {
       this.#isClosed = true;
@@ -220,7 +228,9 @@ export class Table {
     return result;
   }
 
-  /** A row stands in the log once, behind all that changed before; one that was removed does not. */
+  /**
+   * A row stands in the log once, behind all that changed before; one that was removed does not.
+   */
   async #log(batch: Batch, last: number): Promise<number> {
     let logged = last;
     for (const [key, isLogged] of batch.logged) {
@@ -319,9 +329,9 @@ export class Batch {
 const render = (value: unknown): Uint8Array => utf8(JSON.stringify(value));
 
 /**
- * Only this program has the key, so an opened row has the form in which it was written. An earlier version may have stored what
- * a device of a thief had said: of a person such parts are left out here, of a group in `upgradeRow`, and lists leave out what
- * can't be shown.
+ * Only this program has the key, so an opened row has the form in which it was written. An earlier
+ * version may have stored what a device of a thief had said: of a person such parts are left out
+ * here, of a group in `upgradeRow`, and lists leave out what can't be shown.
  */
 function parseRow<T>(key: string, bytes: Uint8Array): T {
   const row: unknown = JSON.parse(decodeUtf8(bytes) ?? "null");

@@ -1,6 +1,6 @@
 /**
- * Several tabs of one page over one store: all read, write and learn of changes; one leads, which receives and sends. Where
- * the browser has no Web Locks a second tab is refused.
+ * Several tabs of one page over one store: all read, write and learn of changes; one leads, which
+ * receives and sends. Where the browser has no Web Locks a second tab is refused.
  * Source: docs/client.md "A local store", "Web Locks API".
  */
 import { localError, pause } from "../base/failure.ts";

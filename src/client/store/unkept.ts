@@ -1,5 +1,6 @@
 /**
- * Receiving without a local store: messages are in memory, and known for one run. A page that only sends does not load it.
+ * Receiving without a local store: messages are in memory, and known for one run. A page that
+ * only sends does not load it.
  * Source: docs/client.md "Receiving".
  */
 import type { OwnIdentity } from "../mail/own-identity.ts";

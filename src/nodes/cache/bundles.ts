@@ -1,6 +1,7 @@
 /**
- * Key bundles at the Cache: the owner of a mailbox puts the one for this week, and everybody may read it. One is kept for
- * each mailbox. A later one replaces it and an earlier one is refused until no earlier one can count any more.
+ * Key bundles at the Cache: the owner of a mailbox puts the one for this week, and everybody may
+ * read it. One is kept for each mailbox. A later one replaces it and an earlier one is refused
+ * until no earlier one can count any more.
  * Source: docs/interface.md "Key bundles", D601.
  */
 import { encodeHex, type VerifySignature } from "../../core/codec/bytes.ts";
@@ -64,8 +65,8 @@ async function keptBundle(
 }
 
 /**
- * Keeps a later one. 400 `invalid_json` or `invalid_request` (form, time), 403 `invalid_signature`, 409 `bundle_stale`
- * after one that was issued later, or at the same time with another text.
+ * Keeps a later one. 400 `invalid_json` or `invalid_request` (form, time), 403 `invalid_signature`,
+ * 409 `bundle_stale` after one that was issued later, or at the same time with another text.
  */
 async function putBundle(
   store: BundleStore,
@@ -116,7 +117,7 @@ async function getBundle(store: BundleStore, call: Call): Promise<Answer | Fault
     : { status: 200, json: renderBundle(bundle) };
 }
 
-// -------------------------------------------------------------------------------------------------------- routes
+// ------------------------------------------------------------------------------------------ routes
 
 type BundleRoutes = {
   readonly open: Pick<Route, "tag" | "capacity" | "rateLimit">;

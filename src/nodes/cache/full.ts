@@ -1,6 +1,6 @@
 /**
- * Reports of a full mailbox or store: refusals are counted by what is used up, and logged with the recipient's digest, so
- * that an operator sees whose mailbox refuses.
+ * Reports of a full mailbox or store: refusals are counted by what is used up, and logged with the
+ * recipient's digest, so that an operator sees whose mailbox refuses.
  */
 import type { Did } from "../../core/codec/did.ts";
 import { minuteMs } from "../../core/codec/time.ts";
@@ -10,7 +10,10 @@ import { StoreError, type StoreOutcome } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
 import type { Metrics } from "../http/metrics.ts";
 
-/** What is used up: a side of the mailbox or all of it, the share of a network in the store (`store`) or all of that. */
+/**
+ * What is used up: a side of the mailbox or all of it, the share of a network in the store
+ * (`store`) or all of that.
+ */
 type Scope = "known" | "new" | "mailbox" | "store" | "whole";
 /** `disk`: the store has no room although its quota does. */
 const scopes: readonly (Scope | "disk")[] = ["known", "new", "mailbox", "store", "whole", "disk"];

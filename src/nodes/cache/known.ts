@@ -1,8 +1,9 @@
 /**
- * The senders that a mailbox knows: who shows a pass of its owner, or, until the owner puts passes, those of whom an
- * acknowledgement removed a signed envelope within the last 90 days. One record for each mailbox holds at most 1,000;
- * while it is full, no other sender becomes known, so strangers who get many envelopes acknowledged displace no one. The
- * record is a hint: when it can't be read or written, a sender counts as new.
+ * The senders that a mailbox knows: who shows a pass of its owner, or, until the owner puts passes,
+ * those of whom an acknowledgement removed a signed envelope within the last 90 days. One record
+ * for each mailbox holds at most 1,000; while it is full, no other sender becomes known, so
+ * strangers who get many envelopes acknowledged displace no one. The record is a hint: when it
+ * can't be read or written, a sender counts as new.
  * Source: D156, rules section 6 ("Known senders").
  */
 import type { MailboxKey } from "../../core/codec/did.ts";
@@ -19,7 +20,10 @@ export type KnownSenders = {
   readonly receipts: Receipts;
   readonly log: Log;
   readonly passes: PassStore;
-  /** Each signed envelope reads the record of its mailbox: decoding one of 1,000 senders costs 100 µs. */
+  /**
+   * Each signed envelope reads the record of its mailbox: decoding one of
+   * 1,000 senders costs 100 µs.
+   */
   readonly decode: (key: string, bytes: Uint8Array) => KnownDays;
 };
 
@@ -35,7 +39,10 @@ export function createKnownSenders(receipts: Receipts, log: Log): KnownSenders {
 
 const knownDays = 90;
 const sendersMax = 1_000;
-/** By the label of the sender, in the order in which they became known: the day of the last acknowledgement. */
+/**
+ * By the label of the sender, in the order in which they became known: the day of
+ * the last acknowledgement.
+ */
 type KnownDays = ReadonlyMap<string, number>;
 
 /** Who sends an envelope, and what the request shows for it. */
@@ -78,8 +85,8 @@ async function lookUpSender(
 }
 
 /**
- * Remembers the senders of acknowledged entries, where the owner has put no passes: one write a day for each. What can't be
- * read is not written over.
+ * Remembers the senders of acknowledged entries, where the owner has put no passes: one write a day
+ * for each. What can't be read is not written over.
  */
 export async function rememberSenders(
   known: KnownSenders,

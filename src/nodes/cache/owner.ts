@@ -1,6 +1,6 @@
 /**
- * The owner of a mailbox, as a request's proof shows, and what the routes share by which it puts passes and key bundles
- * there.
+ * The owner of a mailbox, as a request's proof shows, and what the routes share by which it puts
+ * passes and key bundles there.
  * Source: interface "Signed Cache proof".
  */
 import type { Did, MailboxKey } from "../../core/codec/did.ts";

@@ -1,6 +1,7 @@
 /**
- * Passes of a mailbox: its owner puts a secret, and a sender that shows a pass made by it is known, whatever the
- * acknowledgements say. The Cache keeps no people: a secret, how many passes are valid, and the names of revoked ones.
+ * Passes of a mailbox: its owner puts a secret, and a sender that shows a pass made by it is known,
+ * whatever the acknowledgements say. The Cache keeps no people: a secret, how many passes are
+ * valid, and the names of revoked ones.
  * Source: docs/interface.md "Passes", D600.
  */
 import { decodeBase64Url } from "../../core/codec/bytes.ts";
@@ -24,7 +25,10 @@ import type { Answer, Call, Route } from "../http/route.ts";
 import { decodeRecord, encodeRecord } from "../parties/records.ts";
 import type { OwnedRoute, ProveOwner } from "./owner.ts";
 
-/** Clients put their passes again at least monthly; after a year without an owner, a mailbox is abandoned. */
+/**
+ * Clients put their passes again at least monthly; after a year without an
+ * owner, a mailbox is abandoned.
+ */
 const passesLifeMs = 400 * dayMs;
 
 /** As it is kept: what the owner put. */
@@ -59,7 +63,10 @@ function ruleOf({ secret, before, passes, revoked }: Put): Passes {
   return { secrets, revoked: new Set(revoked), count: passes };
 }
 
-/** `null` when the owner has put none: then acknowledgements make people known. Throws when the store fails. */
+/**
+ * `null` when the owner has put none: then acknowledgements make people known.
+ * Throws when the store fails.
+ */
 export async function loadPasses(
   { receipts, decode }: PassStore,
   mailbox: MailboxKey,
@@ -87,7 +94,9 @@ export async function readPasses(
   }
 }
 
-/** The label of entries whose request has `Svc-Pass`; `null` for a pass that does not count here. */
+/**
+ * The label of entries whose request has `Svc-Pass`; `null` for a pass that does not count here.
+ */
 export function passLabel(
   passes: Passes,
   header: string | null,
@@ -102,7 +111,7 @@ export function keyOfPasses(mailbox: MailboxKey): string {
   return `passes:${mailbox}`;
 }
 
-// ----------------------------------------------------------------------------------------------------- putting them
+// ------------------------------------------------------------------------------------ putting them
 
 const checkBody = compileShape(passesBodyShape);
 

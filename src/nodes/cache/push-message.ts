@@ -1,11 +1,14 @@
 /**
- * The request to a push service: its content, encrypted to the device (RFC 8291), and the header that names this node's
- * operator (RFC 8292). WebCrypto computes both.
+ * The request to a push service: its content, encrypted to the device (RFC 8291), and the header
+ * that names this node's operator (RFC 8292). WebCrypto computes both.
  */
 import { concatBytes, encodeBase64Url, utf8 } from "../../core/codec/bytes.ts";
 import { hourMs, secondMs } from "../../core/codec/time.ts";
 
-/** What a device's browser or distributor gave it: where to push, and how to encrypt (RFC 8030, RFC 8291). */
+/**
+ * What a device's browser or distributor gave it: where to push, and how to
+ * encrypt (RFC 8030, RFC 8291).
+ */
 export type PushTarget = {
   readonly endpoint: string;
   /** The device's public key, an uncompressed point of P-256. */

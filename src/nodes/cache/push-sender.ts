@@ -1,10 +1,12 @@
 /**
- * Sends the pushes that are due: at once when something was stored, and again at the start and every 30 s, so that no
- * crash and no outage loses one. Of the nodes that share a store, one pushes to a subscription in 30 s. Nothing is
- * pushed while a live session of the recipient is open, or when its mailbox is empty: it has fetched all. A push holds
- * what the device asked for, and nothing about senders and messages. Bounded: pushes at once, shared by the registered
- * names of their hosts, of strangers six an hour, pauses after failures. The pushes of tokens have places of their own,
- * shared by the client networks that subscribe: subscriptions keep no sleeping device from being woken.
+ * Sends the pushes that are due: at once when something was stored, and again at the start and
+ * every 30 s, so that no crash and no outage loses one. Of the nodes that share a store, one
+ * pushes to a subscription in 30 s. Nothing is pushed while a live session of the recipient is
+ * open, or when its mailbox is empty: it has fetched all. A push holds what the device asked for,
+ * and nothing about senders and messages. Bounded: pushes at once, shared by the registered names
+ * of their hosts, of strangers six an hour, pauses after failures. The pushes of tokens have
+ * places of their own, shared by the client networks that subscribe: subscriptions keep no
+ * sleeping device from being woken.
  * Source: D392; RFC 8030 sections 5 and 7.
  */
 
@@ -82,7 +84,10 @@ export type SenderParts = {
 export type Sender = {
   /** Something is due: tries at once, without waiting. */
   readonly ring: (mailbox: MailboxKey, id: string) => void;
-  /** Pushes the token that the device returns. `false` when the network has no room among those that wait. */
+  /**
+   * Pushes the token that the device returns. `false` when the network has no
+   * room among those that wait.
+   */
   readonly confirm: (
     subscription: DeviceSubscription,
     confirmation: { readonly id: string; readonly token: string; readonly network: string },
@@ -282,7 +287,7 @@ async function isEmpty(
   return !isFault(page) && page.entries.length === 0;
 }
 
-// ------------------------------------------------------------------------------------------------------- one request
+// ------------------------------------------------------------------------------------- one request
 
 type PushAnswer = {
   readonly kind: "taken" | "gone" | "later" | "denied";
@@ -298,7 +303,10 @@ type Pushed = {
   readonly network: string;
 };
 
-/** `refused`: nothing was sent, because the address is refused, the host hangs, or no place came in time. */
+/**
+ * `refused`: nothing was sent, because the address is refused, the host hangs,
+ * or no place came in time.
+ */
 async function postPush(
   node: SenderNode,
   subscription: DeviceSubscription,

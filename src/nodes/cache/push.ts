@@ -1,7 +1,8 @@
 /**
- * Web Push: which devices of a recipient want to be woken, and that they are due. A subscription counts when its device
- * has returned the token of the first push, so no one can make this node push to a stranger. A due record is written
- * before an envelope is accepted, and removed when the push service has taken the push (`push-sender.ts`).
+ * Web Push: which devices of a recipient want to be woken, and that they are due. A subscription
+ * counts when its device has returned the token of the first push, so no one can make this node
+ * push to a stranger. A due record is written before an envelope is accepted, and removed when the
+ * push service has taken the push (`push-sender.ts`).
  * Source: docs/interface.md "Push", D392, D393; RFC 8030.
  */
 
@@ -56,7 +57,9 @@ export type Push = {
 type PushOwner = { readonly mailbox: MailboxKey; readonly id: string };
 
 const tokenLifeMs = hourMs;
-/** New subscriptions of a client network: each makes this node ask a host of the client's choice. */
+/**
+ * New subscriptions of a client network: each makes this node ask a host of the client's choice.
+ */
 const subscriptionRate = { perSecond: 0.5, burst: 100 };
 const subscriptionsMax = 10;
 const dataBytesMax = 1_024;
@@ -85,8 +88,8 @@ const unwrittenAgainMs = secondMs;
 
 export function createPush(parts: SenderParts): Push {
   const sender = createSender(parts);
-  // Over all hosts: a stranger names hosts and ports as he likes, and an office behind one address has one push
-  // service.
+  // Over all hosts: a stranger names hosts and ports as he likes, and an office behind one
+  // address has one push service.
   const node: PushNode = {
     ...parts,
     sender,
@@ -134,8 +137,9 @@ async function keepSubscription(
 }
 
 /**
- * Subscriptions of all mailboxes are in the first database. While that is away, the entry in another one is accepted, and
- * its pushes are written when it is back, unless this process ends before.
+ * Subscriptions of all mailboxes are in the first database. While that is away, the
+ * entry in another one is accepted, and its pushes are written when it is back, unless
+ * this process ends before.
  */
 async function stored(node: PushNode, arrival: Arrival): Promise<void> {
   try {
@@ -193,7 +197,7 @@ async function subscriptionsOf(
   }));
 }
 
-// ------------------------------------------------------------------------------------------------------- subscribing
+// ------------------------------------------------------------------------------------- subscribing
 
 const checkBody = compileShape(pushBodyShape);
 
@@ -244,7 +248,9 @@ function sameTarget(a: DeviceSubscription, b: DeviceSubscription): boolean {
   return a.endpoint === b.endpoint && a.p256dh === b.p256dh && a.auth === b.auth;
 }
 
-/** With the token that the device returns, if any. Refuses with `invalid_json` or `invalid_request`. */
+/**
+ * With the token that the device returns, if any. Refuses with `invalid_json` or `invalid_request`.
+ */
 async function decodeWanted(
   { egress }: PushNode,
   body: Uint8Array,
@@ -278,7 +284,7 @@ export async function forgetPushes(receipts: Receipts, mailbox: MailboxKey): Pro
       await Promise.all(page.map(([key]) => receipts.remove(key)));
 }
 
-// --------------------------------------------------------------------------------------------------------- explaining
+// -------------------------------------------------------------------------------------- explaining
 
 /** A sentence for each subscription: whether it would be pushed to. */
 async function describe(

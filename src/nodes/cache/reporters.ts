@@ -1,7 +1,8 @@
 /**
- * Who has a place of their own in the mailbox of the operator, so that a flood of reports by newcomers does not silence
- * the members of their network: each who has been a member for a week has the floor of a known person there. It stays
- * a place for reports: no one becomes known by them.
+ * Who has a place of their own in the mailbox of the operator, so that a flood of
+ * reports by newcomers does not silence the members of their network: each who has been
+ * a member for a week has the floor of a known person there. It stays a place for
+ * reports: no one becomes known by them.
  * Source: D656, rules section 6 ("Reports").
  */
 import { type Did, didOf, type MailboxKey } from "../../core/codec/did.ts";
@@ -31,7 +32,10 @@ export type ReporterParts = {
 
 const memberMs = 7 * dayMs;
 
-/** Costs one read for each envelope to the operator, and none for others. Without an operator there are no reports. */
+/**
+ * Costs one read for each envelope to the operator, and none for others. Without an
+ * operator there are no reports.
+ */
 export function createReporters({ members, operator }: Partial<ReporterParts>): PlaceReporter {
   if (members === undefined || operator === undefined) return (seen) => seen;
   const ofMember = async (
