@@ -18,8 +18,10 @@ import { bnToU8a, u8aToHex } from "@polkadot/util";
 import { blake2AsHex, xxhashAsHex } from "@polkadot/util-crypto";
 import {
   giveTrueRoots,
+  keepCode,
   letPoolTakeGeneralExtrinsics,
-  runFaster,
+  runHere,
+  slotMs,
   specificationFile,
 } from "./start.ts";
 
@@ -28,7 +30,6 @@ function option(name: string): string | undefined {
   return at < 0 ? undefined : process.argv[at + 1];
 }
 
-const slotMs = 6_000;
 const intervalMs = process.argv.includes("--manual") ? 0 : Number(option("interval") ?? "500");
 const idleMs = Number(option("idle") ?? "0");
 const runtimeFile = option("runtime");
@@ -36,6 +37,7 @@ const stateFile = option("state");
 
 letPoolTakeGeneralExtrinsics();
 giveTrueRoots();
+runHere();
 const server = await setupWithServer({
   "chain-spec": specificationFile,
   "build-block-mode": BuildBlockMode.Manual,
@@ -44,7 +46,7 @@ const server = await setupWithServer({
   port: Number(option("port") ?? "9944"),
 });
 const { chain } = server;
-await runFaster(chain);
+await keepCode(chain);
 
 /**
  * The library validates as many extrinsics at a time as come, each in an instance of the runtime of its

@@ -11,7 +11,7 @@ import { ApiPromise, Keyring, WsProvider } from "@polkadot/api";
 import { blake2AsHex } from "@polkadot/util-crypto";
 import { merkleizeMetadata } from "@polkadot-api/merkleize-metadata";
 import { checkInterface } from "./interface.ts";
-import { startChain } from "./start.ts";
+import { compareAll, startChain } from "./start.ts";
 import { inTime } from "./wait.ts";
 
 const did = "did:svc:1111111111111111111111";
@@ -44,6 +44,7 @@ const privateKey: KeyObject = createPrivateKey({
 const hex = (bytes: Uint8Array): string => `0x${Buffer.from(bytes).toString("hex")}`;
 const signed = (message: Uint8Array): string => hex(sign(null, message, privateKey));
 
+compareAll();
 const chain = await startChain({ port: 0, mode: "batch" });
 const provider = new WsProvider(chain.endpoint);
 const api = await ApiPromise.create({ provider, noInitWarn: true });

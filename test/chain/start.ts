@@ -1,7 +1,6 @@
 /**
  * A chain of the reference runtime on a loopback port, from the raw chain specification and without any
- * network: the wasm runs under Chopsticks, which builds a block on request, or as soon as
- * extrinsics wait.
+ * network: Chopsticks builds a block on request, or as soon as extrinsics wait, and `host.ts` runs the wasm.
  *
  *   bun run start [--port 9944] [--mode batch|instant|manual]
  */
@@ -11,11 +10,20 @@ import {
   Block,
   Blockchain,
   BuildBlockMode,
+  getAuraSlotDuration,
+  getRuntimeVersion,
   taskHandler,
   timeTravel,
 } from "@acala-network/chopsticks-core";
-import { run_task } from "@acala-network/chopsticks-executor";
+
 import { GenericExtrinsic } from "@polkadot/types";
+import { stringToHex } from "@polkadot/util";
+import { isWhole } from "../support/whole.ts";
+import { compareWithLibrary } from "./compared.ts";
+import { callRuntime, readVersion } from "./host.ts";
+
+/** Of a block, in the reference runtime. */
+export const slotMs = 6_000;
 
 export const specificationFile = new URL(
   "../../runtime/artifacts/waypost-dev.raw.json",
@@ -49,13 +57,14 @@ export async function startChain({
 }): Promise<TestChain> {
   letPoolTakeGeneralExtrinsics();
   giveTrueRoots();
+  runHere();
   const server = await setupWithServer({
     "chain-spec": specificationFile,
     "build-block-mode": modes[mode],
     host: "127.0.0.1",
     port,
   });
-  await runFaster(server.chain);
+  await keepCode(server.chain);
   // The library builds the first block at once, and reads the clock for its slot and again for its timestamp:
   // when a slot ends between the two, the runtime refuses that block and the chain stays at its genesis.
   if (server.chain.head.number === 0) {
@@ -72,21 +81,6 @@ export async function startChain({
   };
 }
 
-const packedMagic = "0x52bc537646db8e05";
-
-/**
- * The library unpacks a packed runtime again for each call, of which a block is four or more, and asks for each value
- * over the border of a thread (`callHere`): without the two, a block costs a quarter less.
- */
-export async function runFaster({ head }: Blockchain): Promise<void> {
-  const code = await head.wasm;
-  if (!code.startsWith(packedMagic)) return;
-  const packed = Uint8Array.fromHex(code.slice(packedMagic.length));
-  head.setWasm(`0x${Bun.zstdDecompressSync(packed).toHex()}`);
-}
-
-type Outcome = { readonly Call: Awaited<ReturnType<Block["call"]>> } | { readonly Error: string };
-
 /** The header that the runtime gave the last block: the library takes only its parts from elsewhere. */
 let sealed: `0x${string}` = "0x";
 
@@ -95,7 +89,6 @@ let sealed: `0x${string}` = "0x";
  * root can be shown another body. So each block gets the root that the runtime has computed for it. Before the first one.
  */
 export function giveTrueRoots(): void {
-  Block.prototype.call = callHere;
   const register = Blockchain.prototype.onNewBlock;
   Blockchain.prototype.onNewBlock = async function (this: Blockchain, block: Block) {
     const parent = this.head;
@@ -119,21 +112,42 @@ export function giveTrueRoots(): void {
   };
 }
 
+/** Whether the library's interpreter answers each call too, and a difference fails it. */
+let isCompared = isWhole;
+export function compareAll(): void {
+  isCompared = true;
+}
+
+/** Runs the calls of all chains of this process in `host.ts`. */
+export function runHere(): void {
+  Block.prototype.call = callHere;
+  // What the library would start its interpreter for, in a thread of its own.
+  answerWith(getRuntimeVersion.cache, readVersion);
+  answerWith(getAuraSlotDuration.cache, async () => slotMs);
+}
+
+/** Keeps the runtime's code where the library finds it at once: it looks at the specification last. */
+export async function keepCode({ head }: Blockchain): Promise<void> {
+  head.pushStorageLayer().set(stringToHex(":code"), await head.wasm);
+}
+
+function answerWith(
+  cache: typeof getRuntimeVersion.cache,
+  answer: (code: string) => Promise<unknown>,
+): void {
+  cache.has = () => true;
+  cache.get = answer;
+}
+
 async function callHere(this: Block, ...[method, args, isMocked]: Parameters<Block["call"]>) {
-  const { allowUnresolvedImports, runtimeLogLevel } = this.chain;
-  const rest = {
-    storageProofSize: 0,
-    mockSignatureHost: isMocked ? 2 : 0,
-    allowUnresolvedImports,
-    runtimeLogLevel,
-  };
-  const task = { id: 0, wasm: await this.wasm, calls: [[method, args]], ...rest };
-  const response: Outcome = await run_task(task, taskHandler(this));
+  const call = { code: await this.wasm, method, args, isMocked };
+  const called = await callRuntime(call, taskHandler(this)).catch((error: Error) => error);
+  if (isCompared) await compareWithLibrary(call, taskHandler(this), called);
   // A block is many calls, and between them the node answers others.
   await new Promise((resolve) => setImmediate(resolve));
-  if (!("Call" in response)) throw new Error(response.Error);
-  if (method === "BlockBuilder_finalize_block") sealed = response.Call.result as typeof sealed;
-  return response.Call;
+  if (called instanceof Error) throw called;
+  if (method === "BlockBuilder_finalize_block") sealed = called.result;
+  return { ...called, offchainStorageDiff: [], runtimeLogs: [] };
 }
 
 /**
