@@ -60,7 +60,7 @@ beforeAll(async () => {
     },
   });
   network = openNetwork(publicPort, nodePort);
-  [nodes, browser] = await Promise.all([start(), startChromium()]);
+  [nodes, browser] = await Promise.all([start(), startChromium({ isLight: true })]);
 }, 60_000);
 afterAll(async () => {
   await browser?.close();

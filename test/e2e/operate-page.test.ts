@@ -48,7 +48,7 @@ describe.skipIf(chromiumPath === null)("the operator's page", () => {
     port = forward(socket);
     [alice, browser] = await Promise.all([
       Waypost.open({ url: own, keys: memoryKeys(), alias: "alice", waiting }),
-      startChromium(),
+      startChromium({ isLight: true }),
     ]);
     page = await browser.open(`http://localhost:${port.port}/status`);
     await page.until('document.getElementById("state").textContent === "ready"', "the state");

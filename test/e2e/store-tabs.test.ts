@@ -36,7 +36,7 @@ beforeAll(async () => {
       });
     },
   });
-  [nodes, browser] = await Promise.all([startTestNodes(), startChromium()]);
+  [nodes, browser] = await Promise.all([startTestNodes(), startChromium({ isLight: true })]);
 }, 60_000);
 afterAll(async () => {
   await browser?.close();
