@@ -58,11 +58,11 @@ export class Batcher<Given, Answer> {
     if (this.waiting.length >= waitingMax || this.waitingBytes + bytes > waitingBytesMax) {
       return Promise.reject(new StoreError("unavailable", "too many operations are waiting"));
     }
-    const { promise, resolve, reject } = Promise.withResolvers<Answer>();
-    this.waiting.push({ given, bytes, key, resolve, reject });
-    this.waitingBytes += bytes;
-    this.schedule();
-    return promise;
+    return new Promise((resolve, reject) => {
+      this.waiting.push({ given, bytes, key, resolve, reject });
+      this.waitingBytes += bytes;
+      this.schedule();
+    });
   }
 
   private schedule(): void {

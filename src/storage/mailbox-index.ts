@@ -160,8 +160,10 @@ export class MailboxIndex {
    */
   admit(entry: MailboxEntry, quota: MailboxQuota): Admission {
     const { storedAtMs } = entry;
-    const dueMs = Math.min(storedAtMs, this.driver.removableMs());
-    this.dueLeft -= this.expire(dueMs, this.dueLeft);
+    if (this.isDue(storedAtMs)) {
+      const dueMs = Math.min(storedAtMs, this.driver.removableMs());
+      this.dueLeft -= this.expire(dueMs, this.dueLeft);
+    }
     const words = idWords(entry.messageId);
     const recipient = this.recipients.find(entry.recipient);
     const before = recipient === undefined ? none : this.rows.find(recipient, words);

@@ -65,7 +65,8 @@ type Write = {
   readonly database: DatabaseName;
   readonly key: Buffer;
   readonly value: Uint8Array | null;
-  readonly isNew: boolean;
+  /** By how much the records of the table become more; `null` where that takes a look at it. */
+  readonly more: 0 | 1 | null;
 };
 
 /** What one commit writes. */
@@ -74,15 +75,20 @@ export class CommitBatch {
 
   /** A record whose key no record had before. */
   add(database: DatabaseName, key: Buffer, value: Uint8Array): void {
-    this.writes.push({ database, key, value, isNew: true });
+    this.writes.push({ database, key, value, more: 1 });
+  }
+
+  /** A record that is on disk, and that nothing else in the commit removes. */
+  replace(database: DatabaseName, key: Buffer, value: Uint8Array): void {
+    this.writes.push({ database, key, value, more: 0 });
   }
 
   put(database: DatabaseName, key: Buffer, value: Uint8Array): void {
-    this.writes.push({ database, key, value, isNew: false });
+    this.writes.push({ database, key, value, more: null });
   }
 
   remove(database: DatabaseName, key: Buffer): void {
-    this.writes.push({ database, key, value: null, isNew: false });
+    this.writes.push({ database, key, value: null, more: null });
   }
 }
 
@@ -308,14 +314,17 @@ export class Environment {
     throw new Error("a commit takes too long");
   }
 
-  /** Counts the records that come and go with the writes, which may touch one more than once unless it is new. */
+  /**
+   * Counts the records that come and go with the writes, which may put and remove one more than once. A look at a table
+   * costs 1 µs, and the first one of a commit 15 µs, for a transaction.
+   */
   private count(writes: readonly Write[]): Uint8Array {
     const { counts } = this;
     const isThere = new Map<string, boolean>();
-    for (const { database, key, value, isNew } of writes) {
+    for (const { database, key, value, more } of writes) {
       if (database === "meta") continue;
-      if (isNew) {
-        counts[database]++;
+      if (more !== null) {
+        counts[database] += more;
         continue;
       }
       const name = `${database} ${key.toString("latin1")}`;

@@ -45,55 +45,75 @@ export function loadPages(
     });
 }
 
+/** Numbers of pages. */
+type PageNumbers = { readonly rows: Set<number>; readonly texts: Set<number> };
+const noPages = (): PageNumbers => ({ rows: new Set(), texts: new Set() });
+
 /** Collects the pages that the current commit changes, and writes them with it. */
 export class IndexPages {
-  private readonly rows = new Set<number>();
-  private readonly texts = new Set<number>();
+  private readonly changed = noPages();
+  /** After the current commit. */
+  private readonly onDisk = noPages();
 
   constructor(private readonly index: MailboxIndex) {}
 
   /** Returns the last arrival. */
   load(environment: Environment): number {
     loadPages(environment, this.index, (load) => load());
+    for (const table of ["rows", "texts"] as const)
+      for (const key of environment.keys(table, all)) this.onDisk[table].add(orderedNumber(key));
     const arrival = environment.get("meta", arrivalKey);
     return arrival === null ? 0 : orderedNumber(unsealed(arrivalKey, arrival, "the last arrival"));
   }
 
   rowChanges(slot: number): void {
-    this.rows.add(pageOf(slot));
+    this.changed.rows.add(pageOf(slot));
   }
 
   textChanges(number: number): void {
-    this.texts.add(Math.floor(number / pageSlots));
+    this.changed.texts.add(Math.floor(number / pageSlots));
   }
 
   get haveChanged(): boolean {
-    return this.rows.size > 0;
+    return this.changed.rows.size > 0;
   }
 
   /** Calls `wrote` with each page of rows. */
   finish(batch: CommitBatch, wrote: (page: number) => void): void {
     if (!this.haveChanged) return;
-    const { rows, texts, lastArrival } = this.index;
-    const write = (table: "rows" | "texts", page: number, content: Uint8Array | null) => {
-      const key = orderedKey(page);
-      if (content === null) batch.remove(table, key);
-      else batch.put(table, key, sealed(key, content));
-    };
-    for (const page of this.rows) {
-      write("rows", page, rows.bytesOf(page * pageSlots, pageSlots));
+    const { changed, index } = this;
+    for (const page of changed.rows) {
+      this.write(batch, "rows", page, index.rows.bytesOf(page * pageSlots, pageSlots));
       wrote(page);
     }
-    for (const page of this.texts) {
-      const found = texts.slice(page * pageSlots, (page + 1) * pageSlots);
-      write(
-        "texts",
-        page,
-        found.some((text) => text !== undefined) ? Buffer.from(JSON.stringify(found)) : null,
-      );
+    for (const page of changed.texts) this.write(batch, "texts", page, this.textsOf(page));
+    batch.put("meta", arrivalKey, sealed(arrivalKey, orderedKey(index.lastArrival)));
+    changed.rows.clear();
+    changed.texts.clear();
+  }
+
+  /** `null` where no text is left. */
+  private textsOf(page: number): Uint8Array | null {
+    const found = this.index.texts.slice(page * pageSlots, (page + 1) * pageSlots);
+    const isEmpty = found.every((text) => text === undefined);
+    return isEmpty ? null : Buffer.from(JSON.stringify(found));
+  }
+
+  private write(
+    batch: CommitBatch,
+    table: "rows" | "texts",
+    page: number,
+    content: Uint8Array | null,
+  ): void {
+    const onDisk = this.onDisk[table];
+    const key = orderedKey(page);
+    if (content === null) {
+      batch.remove(table, key);
+      onDisk.delete(page);
+    } else if (onDisk.has(page)) batch.replace(table, key, sealed(key, content));
+    else {
+      batch.add(table, key, sealed(key, content));
+      onDisk.add(page);
     }
-    batch.put("meta", arrivalKey, sealed(arrivalKey, orderedKey(lastArrival)));
-    this.rows.clear();
-    this.texts.clear();
   }
 }
