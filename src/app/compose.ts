@@ -74,6 +74,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
   const certificate = certificateOf(config, startedAtMs);
   const bus = await openConfiguredBus(config, { log });
   const removal = new RemovalTime({ now, uptimeMs: options.uptimeMs ?? (() => performance.now()) });
+
   const environment = {
     now,
     log,
@@ -83,6 +84,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     gauge: storeGauges(metrics),
     ...logKeyOf(config, keys),
   };
+
   const closeBus = async (error: unknown) => {
     await bus.close();
     throw error;
@@ -92,6 +94,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     await stores.close();
     return closeBus(error);
   });
+
   let nodes: ComposedNodes | null = null;
   try {
     registerStoreMetrics(metrics, { config, stores, now });
@@ -99,6 +102,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     await Promise.all(
       [...config.server.listen, ...config.server.admin_listen].map(removeStaleSocket),
     );
+
     // On one core the threads of the pool would only take turns with the event loop.
     const verify = availableParallelism() > 1 ? createPoolVerifier() : verifyEd25519;
     const parts = { ...options, log, stores, bus, verify, now, metrics, ...keys };
@@ -106,6 +110,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     nodes = composed;
     const readAgain = () => reloadFile(config, options, log);
     const apps = await createApps(config, { ...parts, nodes, reload: readAgain });
+
     const listeners = await bindListeners(config, { ...apps, ...nodes, certificate });
     descriptors.guard({ ...listeners, log, isDue: onceAMinute(now) });
     const sweepers = startSweeps(stores, {
@@ -118,6 +123,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
       loopLagSeconds: sweepers.loopLagSeconds,
       certificate,
     });
+
     const drainMs = config.server.drain_timeout;
     const endAll = async (): Promise<void> => {
       descriptors.close();

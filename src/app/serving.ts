@@ -44,6 +44,7 @@ export async function createApps(config: Config, parts: AppParts): Promise<Apps>
   const measured = httpMetrics(metrics);
   const hasAdmin = server.admin_listen.length > 0;
   const apart = hasAdmin && !server.shows_status;
+
   let main: App | null = null;
   const ofStores = [...parts.stores.stores].map(
     ([name, store]) => [`store ${name}`, () => store.probe()] as const,
@@ -56,6 +57,7 @@ export async function createApps(config: Config, parts: AppParts): Promise<Apps>
     probes: { ...Object.fromEntries(ofStores), ...nodes.probes },
     draining: () => main?.draining() ?? false,
   };
+
   const build = (routes: readonly Route[], origins: CorsOrigins, rules: Rules = {}): App =>
     createApp({
       routes,
@@ -67,6 +69,7 @@ export async function createApps(config: Config, parts: AppParts): Promise<Apps>
       metrics: measured,
       results: nodes.results,
     });
+
   // The page is for the operator: on the admin listener, or on a node that only this
   // machine reaches.
   const isPrivate = !apart && server.listen.every(isLoopbackListener);
@@ -78,11 +81,13 @@ export async function createApps(config: Config, parts: AppParts): Promise<Apps>
   ];
   const statusOfMain = statusRoutes({ ...common, routes, servers, withMetrics: !apart });
   main = build([...shown, ...statusOfMain], corsOrigins(config), rulesOfMain(config, nodes));
+
   const buildSite = async (host: string): Promise<Site> => {
     const rules = { headers: siteHeaders(config), elsewhere: notANode(config) };
     return { host, app: build(await siteRoutes(config), [], rules) };
   };
   const site = server.app === null ? null : await buildSite(server.app);
+
   const statusApart = (operations: readonly Route[]) =>
     statusRoutes({ ...common, routes: operations, withMetrics: true });
   const rulesApart = { acceptsHost: isPrivateHost };
@@ -94,6 +99,7 @@ export async function createApps(config: Config, parts: AppParts): Promise<Apps>
     const own = [about, ...forOwnPage(operations, token)];
     return build([dashboardRoute(token), ...own, ...statusApart(own)], [], rulesApart);
   };
+
   registerHttpGauges(metrics, main);
   const ready = async () => Number((await checkProbes(common.probes)).every(({ ok }) => ok));
   metrics.gauge({ name: "ready", help: "1 while everything that /readyz asks answers." }, ready);

@@ -122,6 +122,7 @@ function ownEntries({ authorities, balances, ...rules }: Network): [string, Uint
   const put = (place: Uint8Array, value: Uint8Array) => entries.push([encodeHex0x(place), value]);
   const isAuthority = (account: Uint8Array) =>
     authorities.some((one) => equalBytes(one.account, account));
+
   const list = authorities.map(({ account }) => account);
   for (const place of [places.authorities, places.validators])
     put(place, encodeWith(accounts, list));
@@ -130,6 +131,7 @@ function ownEntries({ authorities, balances, ...rules }: Network): [string, Uint
   const votes = authorities.map(({ grandpa }) => ({ key: grandpa, weight: 1n }));
   put(places.grandpa, encodeWith(voters, votes));
   put(places.queued, encodeWith(queue, authorities));
+
   for (const { account, aura, grandpa } of authorities) {
     put(concatBytes(places.nextKeys, twox64Concat(account)), concatBytes(aura, grandpa));
     // The key of the map is the kind and the key as a byte string.

@@ -178,6 +178,7 @@ export async function restore(
   const keys = reliable(options.keys);
   const taken = () => localError("name_taken", `an identity called ${name} already exists`);
   if ((await keys.load(name)) !== null) throw taken();
+
   const take = reader(file);
   if (decodeUtf8(await take(magic.length)) !== magic)
     throw damaged("this is not a backup of this version");
@@ -190,38 +191,46 @@ export async function restore(
   const text = decodeUtf8(first) ?? "";
   const identity = parseIdentity(text, name);
   if (identity === null) throw damaged("the backup contains no identity");
+
   const memory = memoryOf(keys, name);
   const client = directoryUrl === undefined ? null : await clientAt(directoryUrl, memory);
   const isHistoryOnly = client !== null && !(await isInForce(client, identity));
   if (isHistoryOnly && store === undefined)
     throw localError("root_replaced", "the keys were replaced after this backup was made");
+
   for (let number = 1; ; number++) {
     const plain = await next(number);
     if (plain === null) throw damaged();
     if (plain.length === 0) break;
     await store?.apply(parseRows(plain));
   }
+
   const { did, storeKey } = identity;
   const isCopy = !areOthersLost && !isHistoryOnly;
   const isRenewed = client !== null && areOthersLost && !isHistoryOnly;
   const kept = isRenewed ? await chosenFor(client, identity, options) : null;
+
   const table = store === undefined ? null : await Table.open(store, storeKey);
   if (table !== null) await forgetDevices(table, isCopy);
   if (table !== null && areOthersLost) await markRestored(table);
   if (table !== null && !isHistoryOnly) await recallEvidence(table, memory);
+
   await keys.save(deviceName(name), null);
   await memory.save(historyKey, isHistoryOnly ? renderKept({ did, storeKey }) : null);
   if (isHistoryOnly) return { did, isHistoryOnly };
+
   await rememberBackup(memory, identity);
   const root = identity.nextRootSeed ?? freshSeed();
   const restored = areOthersLost ? nextIdentity(identity, Date.now(), root) : identity;
   const saved = areOthersLost ? renderIdentity(restored) : text;
+
   // Remembered first: interrupted from here on, it ends as the user has chosen
   // when the identity is opened.
   if (client !== null && kept !== null) {
     await rememberHosts(client, did, kept.own);
     await rememberChoice(memory, root, kept);
   }
+
   if (!(await keys.replace(name, null, saved))) throw taken();
   if (client !== null && kept !== null) {
     const renewed = await publishKeys(client, restored, { waiting: waitingDefault });

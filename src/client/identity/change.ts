@@ -343,14 +343,18 @@ function differencesOf(before: DidDocument, after: DidDocument): Intent[] {
     <T extends Identified>(list: readonly T[]) =>
     (one: T) =>
       !list.includes(one);
+
   const methods = after.verificationMethod.filter(isNew(before.verificationMethod));
   const agreements = after.keyAgreement.filter(isNew(before.keyAgreement));
   const services = after.service.filter(isNew(before.service));
   const goneServices = before.service.filter(({ id }) => lacks(after.service, id));
+
   const gone = before.verificationMethod.filter(({ id }) => lacks(after.verificationMethod, id));
   const goneAgreements = before.keyAgreement.filter(({ id }) => lacks(after.keyAgreement, id));
+
   const signers = after.authentication.filter((id) => !before.authentication.includes(id));
   const goneSigners = before.authentication.filter((id) => !after.authentication.includes(id));
+
   return [
     ...methods.map((verificationMethod): Intent => {
       const isAdded = lacks(before.verificationMethod, verificationMethod.id);

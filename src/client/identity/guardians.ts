@@ -204,6 +204,7 @@ export async function restoreFromGuardians({
   const client = connect({ directoryUrl, relayUrl: directoryUrl });
   if (!equalBytes(await rootKeyOf(client, did), rootKey))
     throw localError("root_replaced", "the root key was replaced after these shares were made");
+
   const document = await activeDocument(client, did);
   await provingAt(client);
   const made = newIdentity({ name, did, rootSeed: seed, ledger: client.known.ledger });
@@ -211,26 +212,32 @@ export async function restoreFromGuardians({
     equalBytes(parseMethodKey(one) ?? new Uint8Array(0), rootKey),
   );
   const methods = [...own.map(({ id }) => ({ id, secret: seed })), ...made.methods];
+
   const sealing = sealingKeyOf(document)?.id;
   const agreements = made.agreements.map((one) => ({ ...one, id: sealing ?? one.id }));
+
   const { chooseRestored } = await import("./replacement.ts");
   // Own methods are those of the root key: what else signs goes.
   const urls = [rest.relayUrl, rest.cacheUrl];
   const lost = { ...made, methods, agreements: [] };
   const { own: services, ...kept } = await chooseRestored(client, lost, { choose, urls });
+
   // Who has lost the keys, or had them stolen, keeps none of them.
   const root = freshSeed();
   const identity = nextIdentity({ ...made, methods, agreements }, Date.now(), root);
   const taken = () => localError("name_taken", `an identity called ${name} already exists`);
   if ((await keys.load(name)) !== null) throw taken();
+
   // Remembered first: interrupted from here on, it ends as the user has chosen
   // when the identity is opened.
   client.known.memory = memoryOf(keys, name);
   await rememberHosts(client, did, services);
   await rememberChoice(client.known.memory, root, kept);
   if (!(await keys.replace(name, null, renderIdentity(identity)))) throw taken();
+
   const renewed = await publishKeys(client, identity, { waiting: waitingDefault });
   const restored = await changeIdentity(keys, identity, (stored) => inForce(stored, renewed));
+
   // What can't be reached now is asked when the identity is opened.
   await attempt(async () => {
     const { keepPushes } = await import("./push.ts");

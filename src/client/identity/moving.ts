@@ -50,15 +50,18 @@ async function withFirst(
   const before = services.find(({ type }) => type === given.type);
   // Its id may have been given to a service of another type.
   if (before === undefined) return [...services.filter(({ id }) => id !== given.id), given];
+
   const [url = ""] = given.serviceEndpoint;
   const own = await aboutOf(endpoint(url, client.timeoutMs));
   const names = [own.relay_endpoints, own.cache_endpoints, own.directory_endpoints].flat();
+
   const kept: string[] = [];
   for (const one of before.serviceEndpoint) {
     if (isAmong(one, [url, ...names.filter((name) => name !== undefined)])) continue;
     const other = await aboutOf(endpoint(one, client.timeoutMs));
     if (other.roles !== undefined) kept.push(one);
   }
+
   const isRead = before.authorization !== null && before.authorization.length > 0;
   const { authorization } = isRead ? before : given;
   const after = { ...before, authorization, serviceEndpoint: [url, ...kept] };

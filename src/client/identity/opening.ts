@@ -210,6 +210,7 @@ export async function settleIdentity(
   const readStatus = () => client.directory.registrationStatus(identity.did);
   const status = await readStatus();
   if (status.registration_status === "confirmed") return false;
+
   let registered = { did: identity.did as string, tx_id: status.tx_id ?? "" };
   // Once in the life of an identity, and loaded then.
   const { announcesAt, checkHomes, firstDocument, homeAt, register } = await import(
@@ -227,6 +228,7 @@ export async function settleIdentity(
       if ((await readStatus()).registration_status === "missing") throw error;
     }
   }
+
   await settleRegistration(client, registered, waiting);
   return true;
 }

@@ -232,12 +232,14 @@ class Keeper {
     const usedMs = held === null ? Number.POSITIVE_INFINITY : nowMs - held.madeMs;
     const isTurn = usedMs >= useMs + devices.rank * turnMs;
     if (held !== null && !isTurn && (await this.#wasSeen(held))) return "kept";
+
     const looks = await answersOf(caches.map((cache) => shownAt(cache, document, nowMs)));
     const shown = looks.filter((one): one is ShownBundle | null => !(one instanceof ClientError));
     if (shown.length === 0) throw looks[0];
     const newest = newestOf(shown.filter((one) => one?.counts === true));
     const isStrange = newest !== null && isUnknown(newest, identity, held);
     if (isStrange && !(await this.#isLost(newest))) return "waits";
+
     const isUpAt = (one: ShownBundle | null | ClientError | undefined, { id }: HeldAgreement) =>
       one != null && "counts" in one && one.counts && one.keyId === id;
     const isUp = held !== null && shown.every((one) => isUpAt(one, held));
@@ -246,6 +248,7 @@ class Keeper {
     const isNew = key !== held;
     if ((isNew || !isUp) && !(await this.#isShared(key, newest !== null)))
       return newest === null ? "missing" : "waits";
+
     const lacking = caches.filter((_, i) => !isUpAt(looks[i], key));
     const bundle = await this.#sign(key, shown);
     const puts = await answersOf(lacking.map((cache) => putAt(cache, bundle)));

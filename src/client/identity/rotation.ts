@@ -114,12 +114,14 @@ class Rotation {
     const under = nameOfSeed(await this.#rootSeed(identity));
     let pending = pendingAfter(ofId(identity, shown.id), published, { under, nowMs });
     const turn = { nowMs, everyMs, rank, others, sinceMs: identity.sealingSinceMs };
+
     const decide = (more: Pick<SealingSituation, "isShared">) =>
       decideSealing({ ...turn, pending, ...more });
     if (decide({ isShared: false }) === "make") {
       const made = await change((stored) => withFresh(stored, shown.id, this.#madeAt(under)));
       pending = pendingAfter(ofId(made, shown.id), published, { under, nowMs });
     }
+
     const step = decide({ isShared: false });
     const isShared = step === "share" && (await this.#devices.share());
     const held = { rotated: false, holdsPublished: true, lostSinceMs: null };

@@ -92,24 +92,28 @@ function signedOutside(reporter: Did, message: Shown): Signed | null {
   const { authorship, from } = message;
   if (authorship.is !== "outside" || !isRecord(authorship.envelope)) return null;
   const { envelope, plainBytes } = authorship;
-  const { payload, message_id: messageId, sender_key_id: keyId, sender_signature: text } = envelope;
-  const [key, nonce] = [bytesIn(authorship.key, keyBytes), bytesIn(authorship.nonce, nonceBytes)];
-  const signature = bytesIn(text, 64);
   const outer = envelope as EnvelopeJson;
-  if (recipientIn(outer) !== reporter || envelope["from"] !== from || typeof keyId !== "string")
-    return null;
-  if (key === null || nonce === null || signature === null || typeof messageId !== "string")
-    return null;
-  if (!isRecord(payload)) return null;
+  const isOfBoth = recipientIn(outer) === reporter && envelope["from"] === from;
+  const isOfTime = parseTimestamp(String(timestampIn(outer))) === message.sentMs;
+  if (!isOfBoth || !isOfTime) return null;
+
+  const { payload, message_id: messageId, sender_key_id: keyId } = envelope;
+  if (!isRecord(payload) || typeof messageId !== "string" || typeof keyId !== "string") return null;
+  const key = bytesIn(authorship.key, keyBytes);
+  const nonce = bytesIn(authorship.nonce, nonceBytes);
+  const signature = bytesIn(envelope["sender_signature"], 64);
+  if (key === null || nonce === null || signature === null) return null;
+
   const record = encodeCborRecord(recordIn(message));
   // Padding adds a ninth at most.
   const isFit = Number.isSafeInteger(plainBytes) && plainBytes <= 2 * record.length;
-  if (!isFit || parseTimestamp(String(timestampIn(outer))) !== message.sentMs) return null;
+  if (!isFit) return null;
   const isFirst = payload["profile"] === sealProfile;
   const additional = additionalData({ messageId, to: reporter, chunk: null });
   const sealed = isFirst
     ? chacha20poly1305(key, nonce, additional).encrypt(record)
     : chacha20poly1305(key, nonce).encrypt(padRecordTo(record, plainBytes));
+
   const whole = { ...envelope, payload: { ...payload, ciphertext_b64: encodeBase64(sealed) } };
   const bytes = signedTextOf(whole as EnvelopeJson);
   return bytes === null ? null : { keyId, signature, bytes };

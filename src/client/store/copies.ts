@@ -189,12 +189,14 @@ async function moveBack(
   const key = keyOfMessage(table, placed);
   batch.delete(former);
   batch.log(key);
+
   const ids = [row.id, ...row.to.map(({ id }) => id)].map((id) => keyOfId(table, id));
   for (const one of ids) if ((await batch.get<string>(one)) === former) batch.put(one, key);
   for (const { out } of row.to) {
     const waiting = out === null ? null : await batch.get<OutRow>(out);
     if (out !== null && waiting !== null) batch.put(out, { ...waiting, key });
   }
+
   const place = keyOfConversation(table, row.conversation);
   const conversation = await batch.get<ConversationRow>(place);
   const prefix = messagesOf(table, row.conversation);
@@ -203,6 +205,7 @@ async function moveBack(
   const [last, at] = before === null || key > other ? [key, atMs] : [other, orderOf(before)];
   const arrivedMs = Math.max(atMs, before?.arrivedMs ?? 0);
   if (conversation === null) return { key, placed };
+
   const readMs = Math.min(conversation.readMs, arrivedMs);
   const readAtMs = Math.min(conversation.readAtMs, at);
   batch.put(place, { ...conversation, last, at, arrivedMs, readMs, readAtMs });

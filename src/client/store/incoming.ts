@@ -262,9 +262,11 @@ export class Incoming {
     const reaction = reactionIn(given, data);
     const revision = revisionIn(given, data);
     const timer = timerIn(given, data);
+
     const sender = verified === true ? from : null;
     const person =
       sender === null ? null : await batch.get<Person>(keyOfPerson(this.#table, sender));
+
     // A note, a revision, a timer or a change of a group counts only from its proven author.
     const isBound = note !== null || revision !== null || timer !== null || isGroupChange(given);
     const isDropped = person?.isBlocked === true || (sender === null && isBound);
@@ -273,6 +275,7 @@ export class Incoming {
     const row = isDropped ? null : await ofSender();
     if (row === null || note !== null) deleteBody(batch, given.body);
     if (row === null) return [];
+
     if (note !== null)
       return sender === null ? [] : this.#note(batch, note, { row, sender, person });
     if (timer !== null && sender !== null) {
@@ -280,15 +283,18 @@ export class Incoming {
       if (!(await putTimer(this.#table, batch, row.conversation, choice))) return [];
     }
     if (sender !== null) await putPerson(this.#table, batch, sender, this.#met);
+
     const isReaction = reaction !== null && row.conversation !== unverified;
     const placed = isReaction
       ? await reactionRow(this.#table, batch, row, reaction)
       : { ...row, ...(revision === null ? {} : { target: revision.to, targetFrom: sender }) };
     const key = await placeMessage(this.#table, batch, placed);
+
     const isInGroup = given.group !== null && !isGroupChange(given) && sender !== null;
     if (isInGroup) await this.#markMisfiled(batch, given.group, row, key);
     const handed: HandedRow = { key, atMs: row.arrivedMs, mark: row.digest };
     await this.#toHandOver.add(batch, handed, context.follows);
+
     const { conversation } = row;
     const what = placed.target === null ? "message" : "state";
     return [{ type: "changed", conversation, id: placed.target ?? row.id, what }];

@@ -219,9 +219,11 @@ export class Sending {
       arrivedMs: atMs,
       body,
     });
+
     if (draft.within !== null) return this.#putState(batch, row, { draft, within: draft.within });
     const key = isShown(row) ? keyOfMessage(table, row) : null;
     const chosen = choicesOf(options);
+
     const copies: Copy[] = [];
     for (const { did, alias } of recipients) {
       if (!isNote(row.mediaType)) await this.#meet(batch, row, { did, alias, options });
@@ -232,11 +234,13 @@ export class Sending {
       copies.push({ ...copy, out: place });
     }
     const places = copies.map(({ out }) => out ?? "");
+
     const timer = row.mediaType === timerType ? parseTimer(content) : null;
     if (timer !== null) {
       const given = { ...timer, by: this.#own.did };
       await putTimer(table, batch, conversation, { given, nowMs });
     }
+
     const reaction = row.mediaType === reactionType ? parseReaction(content) : null;
     const revision = row.mediaType === revisionType ? parseRevision(content) : null;
     if (key === null && reaction === null && revision === null) return { places, change: null };
@@ -245,6 +249,7 @@ export class Sending {
       reaction === null
         ? { ...row, to: copies, ...meant }
         : await reactionRow(table, batch, row, reaction);
+
     const at = await placeMessage(table, batch, placed, true);
     for (const copy of copies)
       if (placed.target === null && copy.id !== id) batch.put(keyOfId(table, copy.id), at);
@@ -352,10 +357,12 @@ export class Sending {
     const group = isDid(conversation) ? null : await groupAt(table, conversation);
     const members = group === null ? [] : membersOf(group.state);
     const others = isDid(conversation) ? [conversation] : members.filter((did) => did !== own);
+
     const sinceMs = nowMs() - (this.#typedMs.get(conversation) ?? 0);
     const isNews = isTyping ? sinceMs >= typingAgainMs : this.#typedMs.delete(conversation);
     const profile = await table.get<ProfileRow>(keyOfProfile(table, own));
     if (!isNews || others.length > typingMax || profile?.isOpen !== true) return;
+
     if (isTyping) this.#typedMs.set(conversation, nowMs());
     const relations = { replyTo: null, group: group?.state.id ?? null, wantsReceipt: false };
     const source = await sourceOf({ v: 1, typing: isTyping }, { mediaType: typingType }, relations);
@@ -416,12 +423,14 @@ async function enqueueProfile(
   const { name = "", picture = "", atMs = 0 } = row ?? {};
   const isEmpty = name === "" && picture === "" && toldMs === 0;
   if (invitation === null && (row === null || atMs <= toldMs || isEmpty)) return;
+
   const brought = invitation === null ? {} : { invitation };
   const content = utf8(JSON.stringify({ v: 1, name, picture, ...brought }));
   const { file } = bytesSource("", profileType, content);
   const body = { is: "inline", base64: encodeBase64(content) } as const;
   const out = { did, id: randomUuid(), key: null, file: outFile(file), body };
   await enqueue(table, batch, { ...out, options: { ...options, ttl: profileTtl } }, nowMs);
+
   const gone = invitation === null ? {} : { invitation: null };
   await putPerson(table, batch, did, { toldMs: atMs, ...gone });
 }

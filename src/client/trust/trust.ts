@@ -169,6 +169,7 @@ export class Trust {
   ): Promise<KeyState> {
     const found = bytes ?? (await this.#readProof(did, this.known(did), await this.homeOf(did)));
     const held = this.#proven.get(did);
+
     const isShown = source !== "device";
     const shownMs = isShown ? performance.now() : (held?.shownMs ?? Number.NEGATIVE_INFINITY);
     const hash = encodeHex(sha256(found ?? new Uint8Array(0)));
@@ -176,14 +177,17 @@ export class Trust {
       held.shownMs = shownMs;
       return held.state;
     }
+
     if (found === null || found.length === 0) throw missingProof(did);
     const state = await verifyKeyProof(found, did);
+
     const before = await loadRemembered(this.#memoryOf(), did);
     const refusal = checkFollows(before, state);
     // What the Directory says now counts.
     if (refusal?.code === "record_went_back" && source === "directory")
       return this.#examine(did, null, "again");
     if (refusal !== null) throw refusal;
+
     this.#proven.set(did, { hash, state, bytes: found, isRemembered: false, shownMs });
     return state;
   }

@@ -208,23 +208,28 @@ function registerAccount(input: LedgerInput, call: RegistrationCall): Applied | 
   if (!hasProofSizes(call)) return refuse("InvalidSignature");
   if (longerThan(call.did, bounds.didBytes)) return refuse("DidTooLong");
   if (!isDid(call.did)) return refuse("InvalidDidFormat");
+
   const stamp = acceptedTimestamp(input, call.timestamp);
   if (isRefusal(stamp)) return stamp;
   if (stamp.version !== "v1" && stamp.nonce !== 0n) return refuse("InvalidProofTimestamp");
   const untimely = checkExpiry(stamp, nowMs, "RegistrationExpired");
   if (untimely !== null) return untimely;
+
   if (account.record !== null) return refuse("DidAlreadyExists");
   const misnamed = isSelfCertified(input) ? checkName(input, call) : null;
   if (misnamed !== null) return misnamed;
   if (isStaleRegistration(account, stamp)) return refuse("DocumentStale");
+
   if (!isAdmissibleKey(call.pubkey)) return refuse("InvalidRootPubkey");
   const binding = { genesisHash: input.proofs.genesisHash, submitter: input.operator };
   const message = registrationMessage(call, binding, bounds.aliasBytes);
   if (message === null || !verifyEd25519(call.signature, message, call.pubkey))
     return refuse("InvalidSignature");
+
   const document = readDocument(input, call);
   if (isRefusal(document)) return document;
   const aliases = registrationAliases(input, call.alias);
+
   return {
     account: {
       ...account,

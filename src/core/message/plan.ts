@@ -76,15 +76,18 @@ export function planDelivery(facts: DeliveryFacts): DeliveryPlan {
   const caches = destinations(facts.services, "SvcCacheService", "cache");
   const usable =
     facts.hint === "cache" ? caches.length : inboxes.length + relays.length + caches.length;
+
   const own = facts.ownEndpoints.map(withoutTrailingSlashes);
   const cacheAllowed = facts.cacheEligible && facts.hint !== "direct";
   const live: readonly Destination[] = facts.live ? [{ channel: "live", endpoint: null }] : none;
   const forwards =
     facts.hops < hopsMax ? relays.filter(({ endpoint }) => !own.includes(endpoint ?? "")) : none;
+
   const hasPlace = placesOfOne();
   const lastResort = cacheAllowed ? caches.slice(0, 1).filter(hasPlace) : none;
   const direct =
     facts.hint === "cache" ? none : [...live, ...[...inboxes, ...forwards].filter(hasPlace)];
+
   return {
     messageId: facts.messageId,
     recipient: facts.recipient,

@@ -51,12 +51,15 @@ export function decidePolicy(facts: PolicyFacts): EffectivePolicy | Fault {
   const admitted = facts.links?.tagPolicies ?? [];
   if (facts.tag !== null && admitted.length > 0 && !admitted.includes(facts.tag))
     return fault("policy_denied", "the recipient's policies do not accept this tag");
+
   const tagPolicy = isTagListed(facts.links, facts.tag) ? facts.tagPolicy : null;
   const policies = [facts.recipientPolicy, tagPolicy].filter((policy) => policy !== null);
+
   const allowedRelays = facts.personaPolicies
     .map((persona) => persona.allowedRelays)
     .filter((list) => list.length > 0);
   if (policies.length === 0) return { ...withoutPolicy, allowedRelays };
+
   const least = (value: (policy: DeliveryPolicy) => number) => Math.min(...policies.map(value));
   return {
     ttlMs: least((policy) => ttlMsOf(policy, facts.blockTimeMs)),

@@ -332,9 +332,11 @@ async function commonSize(logs: Logs, at: string, size: number): Promise<number>
     const place = (of: number) =>
       ({ level: "entries", index, width: widthOfTile(0, index, of) }) as const;
     if (place(Math.min(own, size)).width === 0) continue;
+
     const mine = decodeBundle((await logs.tile("", place(own))) ?? new Uint8Array(0)) ?? [];
     const reply = await fetchBounded(`${at}/tile/${tilePath("entries", index, place(size).width)}`);
     const theirs = decodeBundle(reply.status === 200 ? reply.bytes : new Uint8Array(0)) ?? [];
+
     const differs = mine.findIndex(
       (entry, i) => !equalBytes(entry, theirs[i] ?? new Uint8Array(0)),
     );

@@ -154,23 +154,28 @@ async function decideRegistration(
   // Receipt first, state second: a registration that is no longer pending is
   // then already in the state.
   const pending = await stillPending(parts, await readReceipt(parts, did, nowMs), nowMs);
+
   const refusal = checkSubject(registration, await gatherFacts(parts.ledger, registration, nowMs));
   if (refusal !== null) return refusal;
   const { aliasText } = registration;
   const reserved = aliasText === null ? null : (parts.aliases?.check(did, aliasText) ?? null);
   if (reserved !== null) return reserved;
+
   const txId = pending?.txId ?? null;
   if (txId !== null && pending?.fingerprint !== fingerprintOf(registration.call))
     return fault("registration_pending", "another registration of this DID is in progress");
+
   const isByInvitation = parts.settings.registration !== "open";
   const forged =
     txId !== null || isByInvitation ? checkSignature(registration.call, binding) : null;
   if (forged !== null) return forged;
   if (txId !== null) return renderRegistered(registration, txId);
+
   const code = isByInvitation ? (headers.get(invitationHeader) ?? "") : null;
   const uninvited = code === null ? null : await parts.invitations.claim(code, did);
   if (uninvited !== null) return uninvited;
   await parts.members?.registered(did, code === null ? null : invitationId(code), nowMs);
+
   const submitted = await submitRegistration(parts, registration.call, { pending, nowMs });
   if (!isFault(submitted)) return renderRegistered(registration, submitted);
   return submitted.code === "invalid_signature"
