@@ -4,7 +4,9 @@
  */
 import { expect, test } from "bun:test";
 import { publishEdited } from "../../src/client/identity/change.ts";
+import type { KeyStore } from "../../src/client/keys/key-stores.ts";
 import { activeDocument } from "../../src/client/trust/client.ts";
+import { Waypost } from "../../src/client/waypost.ts";
 import type { DidDocument } from "../../src/core/ledger/account.ts";
 import { peopleAtNodes, waiting } from "../support/people.ts";
 import { devicesAt, shows, until } from "./own-devices.ts";
@@ -79,24 +81,56 @@ for (const [what, edit] of Object.entries(forms))
     await (await phone.send(bob.did, "yes")).delivered;
   }, 60_000);
 
-test("a device that was linked after a thief's takes no service of it for the identity's own", async () => {
-  const phone = await open(place());
-  const thief = await linked(phone);
-  const before = await activeDocument(phone.client, phone.did);
-  const [cache] = before.service.filter(({ type }) => type === "SvcCacheService");
-  const evil = { id: `${phone.did}#evil`, serviceEndpoint: ["https://evil.example"] };
-  const { rootSeed } = thief.identity;
-  const edited = async (document: DidDocument): Promise<DidDocument> => ({
-    ...document,
-    service: [...document.service, { ...(cache as DidDocument["service"][number]), ...evil }],
-  });
-  await publishEdited(thief.client, phone.did, { rootSeed, edited, waiting });
-  const gone = (await phone.devices.list()).find(({ isThis }) => !isThis)?.did ?? "";
-  const tablet = await linked(phone);
-  await until(
-    () => tablet.devices.list(),
-    (all) => all.length === 3,
+/** The device is killed as soon as its identity stands in its keys, and opened again. */
+async function linkedByHalves(phone: Waypost, where: ReturnType<typeof place>): Promise<Waypost> {
+  const { keys } = where;
+  let isDead = false;
+  const demandLife = () => {
+    if (isDead) throw new Error("killed");
+  };
+  const killed: KeyStore = {
+    load: (name) => keys.load(name),
+    save: async (name, text) => {
+      demandLife();
+      await keys.save(name, text);
+    },
+    replace: async (name, before, after) => {
+      demandLife();
+      const isDone = await keys.replace(name, before, after);
+      isDead = name === "default" || name === phone.identity.name;
+      return isDone;
+    },
+  };
+  const linking = await Waypost.link({ ...where, keys: killed });
+  const failed = linking.opened.then(
+    () => null,
+    (error: unknown) => String(error),
   );
-  await tablet.devices.remove(gone);
-  expect(formOf(await activeDocument(phone.client, phone.did))).toEqual(formOf(before));
-}, 60_000);
+  await phone.devices.acceptLink(linking.code, "second");
+  expect(await failed).toContain("killed");
+  return open(where);
+}
+
+for (const isKilled of [false, true])
+  test(`a device that was linked after a thief's ${isKilled ? "and killed meanwhile " : ""}takes no service of it for the identity's own`, async () => {
+    const phone = await open(place());
+    const thief = await linked(phone);
+    const before = await activeDocument(phone.client, phone.did);
+    const [cache] = before.service.filter(({ type }) => type === "SvcCacheService");
+    const evil = { id: `${phone.did}#evil`, serviceEndpoint: ["https://evil.example"] };
+    const { rootSeed } = thief.identity;
+    const edited = async (document: DidDocument): Promise<DidDocument> => ({
+      ...document,
+      service: [...document.service, { ...(cache as DidDocument["service"][number]), ...evil }],
+    });
+    await publishEdited(thief.client, phone.did, { rootSeed, edited, waiting });
+    const gone = (await phone.devices.list()).find(({ isThis }) => !isThis)?.did ?? "";
+    const where = place();
+    const tablet = isKilled ? await linkedByHalves(phone, where) : await linked(phone, where);
+    await until(
+      () => tablet.devices.list(),
+      (all) => all.length === 3,
+    );
+    await tablet.devices.remove(gone);
+    expect(formOf(await activeDocument(phone.client, phone.did))).toEqual(formOf(before));
+  }, 60_000);

@@ -133,7 +133,7 @@ export async function beginLink(
         await message.ack();
         continue;
       }
-      // The other devices stand in the store before the identity is there, so that a crash leaves none without the other.
+      // The other devices and the own hosts are kept before the identity is there, so that a crash leaves none without the other.
       const history = await recall(memory, historyKey, historyShape);
       const storeKey = history?.did === given.identity.did ? history.storeKey : freshSeed();
       const table = await Table.open(driver, storeKey);
@@ -144,12 +144,12 @@ export async function beginLink(
         batch.meta = { deviceDid: link.did };
         awaitFacts(batch, nowMs());
       });
+      // What the document has besides may be of a device that a thief had linked before.
+      if (given.hosts.length > 0) await keepOwnHosts(memory, given.identity.did, given.hosts);
       const identity = renderIdentity({ ...given.identity, storeKey });
       if (!(await keys.replace(name, null, identity)))
         throw localError("name_taken", `an identity called ${name} already exists`);
       await memory.save(historyKey, null);
-      // What the document has besides may be of a device that a thief had linked before.
-      if (given.hosts.length > 0) await keepOwnHosts(memory, given.identity.did, given.hosts);
       await message.ack();
       return;
     }
