@@ -66,6 +66,14 @@ export class Copies {
     this.#world.forgotAnswer ||= hasAnswered && handing?.agreed.includes(did) !== true;
   }
 
+  /** Whether no device of the admin knows of a hand-over any more that was said. */
+  #forgetHandOver({ handedOver }: Kept): void {
+    const { identity, kept } = this.#device;
+    const known = this.#world.honest(identity).filter((one) => one !== this.#device);
+    const isKnown = known.some(({ kept: { handOvers } }) => handOvers.length > 0);
+    this.#world.forgotHandOver ||= kept.handedOver !== null && handedOver === null && !isKnown;
+  }
+
   keep(): void {
     if (this.#kept.length < 3) this.#kept.push(JSON.stringify(this.#device.kept));
   }
@@ -87,6 +95,7 @@ export class Copies {
     this.#device.kill();
     const { secrets } = this.#device.kept.sealing;
     this.#forget(before);
+    this.#forgetHandOver(before);
     this.#device.kept = before;
     const isKnown = (name: string) => others.some((one) => one.opens(name));
     this.#world.wasSetBack ||= secrets.some(

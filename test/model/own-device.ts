@@ -57,7 +57,7 @@ export class Device {
   #later: { readonly to: Did; readonly untilMs: number }[] = [];
   readonly #answered = new Map<string, number>();
   readonly #wrongMs: number;
-  readonly #handing: Handing;
+  readonly handing: Handing;
   readonly #siblings: Siblings;
   readonly #removals: Removals;
 
@@ -66,10 +66,10 @@ export class Device {
     this.identity = identity;
     this.did = did(name);
     this.#removals = new Removals(world, this);
-    this.#handing = new Handing(world, this, this.#removals);
+    this.handing = new Handing(world, this, this.#removals);
     this.#siblings = new Siblings(world, this, {
       removals: this.#removals,
-      handing: this.#handing,
+      handing: this.handing,
     });
     this.copies = new Copies(world, this);
     this.#wrongMs = name === "a2" && world.random() < 0.2 ? 2 * dayMs : 0;
@@ -127,19 +127,17 @@ export class Device {
         this.kept.wish.push(...removalsToRepeat(candidate, ring.head, next.head));
       if (job !== null && job.next !== next.head.root) this.kept.job = null;
       // The device that made the key signs the same states anew.
-      if (this.isMaker && next.head.maker === this.did) this.#takeOver(next.head);
+      if (this.isMaker && next.head.maker === this.did) {
+        this.countUnder(next.head.number);
+        this.sign();
+      }
       this.signNextAgain(this.kept.group);
     }
     return last;
   }
 
-  #takeOver(head: Head): void {
-    this.countUnder(head.number);
-    this.sign();
-  }
-
   signNextAgain(before: GroupState): void {
-    this.#handing.signAgain(before);
+    this.handing.signAgain(before);
   }
 
   /** From another key on the wish that was made under the one before ends. */
@@ -161,7 +159,7 @@ export class Device {
     const proven = this.#look();
     this.#continueJob(proven);
     this.#rehear();
-    this.#handing.goOn();
+    this.handing.goOn();
     if (this.isMaker) this.#takeUp();
     const due = this.#later.filter(({ untilMs }) => untilMs <= this.#world.nowMs);
     this.#later = this.#later.filter((one) => !due.includes(one));
@@ -459,7 +457,7 @@ export class Device {
       statements: [],
       leavings: [],
     };
-    this.#handing.follow(bundle, from);
+    this.handing.follow(bundle, from);
     if (isOfGroup) this.#removals.takeUp(bundle.statements);
     for (const signed of bundle.statements) {
       if (signed.statement.id !== kept.group.id) continue;
@@ -511,7 +509,7 @@ export class Device {
     }
     if (later.statements.length + later.leavings.length > 0) kept.waiting.push(later);
     // With all that the former admin has said of it.
-    if (later.statements.length === 0) this.#handing.found();
+    if (later.statements.length === 0) this.handing.found();
     if (this.isMaker && kept.group !== before && kept.group.id === before.id) {
       this.sign();
       this.publish(before);
@@ -590,7 +588,7 @@ export class Device {
       world.wentOn = true;
     }
     if (this.identity === alice && drawn < 0.17)
-      this.#handing.want(world.random() < 0.5 ? bob : carol);
+      this.handing.want(world.random() < 0.5 ? bob : carol);
     else if (drawn < 0.5) this.#change({ name: `name ${world.counter++}` });
     else if (drawn < 0.7 && kept.groupRoot === kept.ring.head.number && isIn(kept.group, eve)) {
       world.wishedOut.add(eve);

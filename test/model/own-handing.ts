@@ -46,6 +46,15 @@ export class Handing {
       }
   }
 
+  /** The user does again what no device of the admin knows any more. */
+  again(): void {
+    const { forgotHandOver, handedOver } = this.#world;
+    const { id, next } = this.#device.kept.group;
+    if (!forgotHandOver || !this.#device.isMaker || next !== undefined) return;
+    const said = [...handedOver].find((one) => one.startsWith(`${id} `));
+    if (said !== undefined) this.want(said.slice(id.length + 1) as Did);
+  }
+
   goOn(): void {
     const { kept } = this.#device;
     const { rules } = this.#world;

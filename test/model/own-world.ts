@@ -60,6 +60,8 @@ export class World {
   wentOn = false;
   /** A device went back to a copy from before its answer to who hands the group over. */
   forgotAnswer = false;
+  /** The device that had handed the group over went back to a copy from before it, and no other one knew. */
+  forgotHandOver = false;
   counter = 0;
 
   constructor(rules: Rules, random: () => number) {
@@ -195,6 +197,7 @@ export class World {
       for (const device of this.devices) device.tick();
       for (const device of this.devices) if (round % 3 === 2) device.say();
       if (round >= 10) for (const device of this.devices) device.expel();
+      if (round >= 10) for (const device of this.devices) device.handing.again();
       for (let i = 0; i < 3_000 && this.packets.length > 0; i++)
         this.hand(this.packets.shift() as Packet);
       if (this.packets.length > 0) return ["packets don't end"];
