@@ -3,6 +3,7 @@
  * a thief had linked leaves no one in a group, and moves no conversation to another one.
  */
 import { expect, test } from "bun:test";
+import { attempt } from "../../src/client/base/failure.ts";
 import {
   type GroupRow,
   newRow,
@@ -19,6 +20,7 @@ import {
 } from "../../src/client/groups/statements.ts";
 import { ed25519PublicKey, signEd25519 } from "../../src/client/keys/crypto.ts";
 import { groupType } from "../../src/client/mail/content.ts";
+import type { StoreDriver } from "../../src/client/store/driver.ts";
 import { groupAt, putGroup } from "../../src/client/store/group-rows.ts";
 import { keyOfPerson, messagesOf } from "../../src/client/store/keys.ts";
 import { Table } from "../../src/client/store/table.ts";
@@ -439,6 +441,39 @@ test("a device that is linked after new keys of a former admin who is gone shows
   await alice.close();
   const tablet = await linked(bob, place());
   await shows(tablet, id, { ...facts, admin: carol.did });
+}, 60_000);
+
+test("what an admin with new keys has not said to the members when it is killed is said at the next start", async () => {
+  const [aliceAt, bobAt] = [place(), place()];
+  const { store } = aliceAt;
+  // Nothing is written any more once the group stands under the new keys.
+  let isEnding = (): Promise<boolean> => Promise.resolve(false);
+  let isDead = false;
+  const apply: StoreDriver["apply"] = async (rows) => {
+    if (isDead) throw new Error("killed");
+    await store.apply(rows);
+    isDead = await isEnding();
+  };
+  const alice = await open({ ...aliceAt, store: { ...store, apply } });
+  const bob = await open(bobAt);
+  await meet(alice, bob);
+  const { id } = await alice.groups.create("Hiking", [bob.did]);
+  await until(
+    async () => (await bob.groups.get(id))?.standing,
+    (standing) => standing === "joined",
+  );
+  const { root } = await rowAt(alice, aliceAt, id);
+  isEnding = async () => (await rowAt(alice, aliceAt, id)).root !== root;
+  await attempt(() => alice.devices.replaceKeys());
+  await until(
+    async () => isDead,
+    (ended) => ended,
+  );
+  await attempt(() => alice.close());
+  await open(aliceAt);
+  const keys = async () => (await rowAt(bob, bobAt, id)).statements.map(({ key }) => key);
+  const now = (await rowAt(alice, aliceAt, id)).root;
+  expect(await until(keys, (found) => found.includes(now))).toEqual([now]);
 }, 60_000);
 
 test("a member with a replaced key of the admin and a friend there lead neither the admin nor others away", async () => {

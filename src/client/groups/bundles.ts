@@ -90,6 +90,8 @@ export type GroupRow = Bundle &
     readonly handedOver?: string;
     /** At the maker's devices, the version of when this one began with the keys in force. */
     readonly keysSince?: number;
+    /** At the device that made the keys in force: the members have not been told so far what the group is under them. */
+    readonly isUntold?: boolean;
     /** Of another's group: nothing in its state but what its maker has signed. Missing in rows of earlier versions. */
     readonly isSigned?: true;
   };
@@ -330,10 +332,12 @@ export function withSignedNext(row: GroupRow, state: GroupState): GroupState {
 export const notesIn = ({
   handedOver,
   keysSince,
+  isUntold,
   spoke,
-}: GroupRow): Pick<GroupRow, "handedOver" | "keysSince" | "spoke"> => ({
+}: GroupRow): Pick<GroupRow, "handedOver" | "keysSince" | "isUntold" | "spoke"> => ({
   ...(handedOver === undefined ? {} : { handedOver }),
   ...(keysSince === undefined ? {} : { keysSince }),
+  ...(isUntold === undefined ? {} : { isUntold }),
   ...(spoke === undefined ? {} : { spoke }),
 });
 

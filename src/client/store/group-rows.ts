@@ -415,7 +415,8 @@ export function underKeys(row: GroupRow, { root, isFirst, own, nowMs }: UnderKey
   const near = withNearVersions(row.state, nowMs);
   const state = isFirst ? near : withSignedNext(row, withoutNext(near));
   const handOvers = followedIn({ ...row, state }, row.handOvers ?? [], own);
-  return { ...row, state, root, keysSince: versionAt(nowMs), handOvers, handing: null };
+  const keysSince = versionAt(nowMs);
+  return { ...row, state, root, keysSince, isUntold: isFirst, handOvers, handing: null };
 }
 
 /** Versions are seconds. */

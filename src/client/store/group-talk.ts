@@ -158,18 +158,26 @@ export class GroupTalk {
     const isFirst = await this.hasMadeKeys();
     for (const raw of await table.values<GroupRow>(rowsOf.groups)) {
       const row = upgradeRow(raw);
-      const isDue = row.state.maker === did && row.root !== root && (isFirst || row.root === "");
-      if (!isDue) continue;
-      await this.#putRoot(row.state.id, { root, isFirst });
+      const { isUntold = false } = row;
+      const isBehind = row.root !== root;
+      if (row.state.maker !== did || !(isBehind ? isFirst || row.root === "" : isUntold)) continue;
+      if (isBehind) await this.#putRoot(row.state.id, { root, isFirst });
       // Before anybody else says something of it by the key that was replaced.
       if (isFirst) void attempt(() => this.#sayAgain(row.state.id));
     }
   }
 
+  /** In one change with the copies for all members: what ends meanwhile is done at the next start. */
   async #sayAgain(id: string): Promise<void> {
-    const row = await groupAt(this.#own.table, id);
-    if (row !== null && row.state.maker === this.#own.did)
-      await this.say(row, membersOf(row.state));
+    const { table, did } = this.#own;
+    const row = await groupAt(table, id);
+    if (row === null || row.state.maker !== did) return;
+    const put = async (batch: Batch) => {
+      const now = await groupAt(table, id, batch);
+      if (now !== null) await putGroup(table, batch, { ...now, isUntold: false });
+      return true;
+    };
+    await this.say(row, membersOf(row.state), { put });
   }
 
   #putRoot(id: string, keys: Omit<UnderKeys, "own" | "nowMs">): Promise<void> {
@@ -270,7 +278,7 @@ export class GroupTalk {
     const held = begun === null ? newRow(state) : withState(begun, state, did);
     const joined = isIn(state, did) ? (state.members[did]?.[1] ?? 0) : held.joined;
     const was = { ...held.was, ...replacedBy(before?.state ?? null, state) };
-    const after: GroupRow = { ...held, root, joined, was };
+    const after: GroupRow = { ...held, root, joined, was, isUntold: false };
     const put = async (batch: Batch) => {
       const now = await groupAt(table, before?.state.id ?? state.id, batch);
       const isAsBefore =
