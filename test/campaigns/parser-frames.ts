@@ -37,7 +37,7 @@ import {
   decodeConnectHeaders,
   parseReply,
   parseSessionTarget,
-} from "../../src/nodes/relay/live/registry.ts";
+} from "../../src/nodes/relay/live/frames.ts";
 import { createRemoteSessions } from "../../src/nodes/relay/live/remote.ts";
 import {
   parseBlock,

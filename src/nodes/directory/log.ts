@@ -1,22 +1,16 @@
 /**
- * The log of a Directory's ledger: signs its heads, has witnesses cosign them, and serves head,
- * tiles and the proof of one key. A node signs nothing that contradicts what it has signed before:
- * at its start it compares the store with the last head next to its key and with what its witnesses
- * know. After a restore it takes lost entries from a witness, or waits.
+ * The log of a Directory's ledger: signs its heads, has witnesses cosign them, and serves head and
+ * tiles (`log-entry.ts`: the proof of one key). A node signs nothing that contradicts what it has
+ * signed before: at its start it compares the store with the last head next to its key and with
+ * what its witnesses know. After a restore it takes lost entries from a witness, or waits.
  * Source: c2sp.org/tlog-tiles, c2sp.org/tlog-witness, docs/trust.md "Log".
  */
-import { decodeHex, encodeBase64, encodeHex, equalBytes, utf8 } from "../../core/codec/bytes.ts";
+import { encodeBase64, encodeHex, equalBytes, utf8 } from "../../core/codec/bytes.ts";
 import { sha256, verifyEd25519 } from "../../core/codec/crypto.ts";
 import { minuteMs, secondMs } from "../../core/codec/time.ts";
-import { errorText, fault } from "../../core/fault.ts";
+import { errorText } from "../../core/fault.ts";
 import { Waiters } from "../../core/std/bounded.ts";
-import {
-  decodeOldHead,
-  encodeLogEntry,
-  firstName,
-  type LogEntry,
-  type LogHead,
-} from "../../core/trust/log.ts";
+import { decodeOldHead, firstName, type LogHead } from "../../core/trust/log.ts";
 import {
   type Checkpoint,
   type NoteKey,
@@ -25,7 +19,6 @@ import {
   parseSignatures,
   renderCheckpoint,
   renderNote,
-  renderVerifierKey,
   type SignedNote,
   signNote,
 } from "../../core/trust/note.ts";
@@ -38,8 +31,7 @@ import {
 } from "../../core/trust/tree.ts";
 import type { Logs } from "../../storage/contract.ts";
 import type { Log } from "../http/log.ts";
-import type { Call, Route } from "../http/route.ts";
-import { foreignEntry, readsHome } from "../parties/foreign.ts";
+import type { Route } from "../http/route.ts";
 import type { Homes } from "../parties/homes.ts";
 import {
   fetchBounded,
@@ -49,7 +41,8 @@ import {
   readBundles,
   tileRoutes,
 } from "../witness/exchange.ts";
-import { directoryRoute, pathValue } from "./parts.ts";
+import { entryRoute, firstEntry, proveEntry, shortly, unsigned } from "./log-entry.ts";
+import { directoryRoute } from "./parts.ts";
 
 /** The key of the log, and the file next to it: the last note that was signed, empty for none. */
 export type LogKey = {
@@ -106,11 +99,12 @@ export function createLog(parts: LogParts): Publisher {
     }
   };
   void publishWhileDue();
+  const ownLog = { logs: parts.logs, key: parts.logKey.key };
   return {
     routes: [
       checkpointRoute(state),
       entryRoute(parts.homes, async (wanted) =>
-        state.published === null ? null : proveEntry(parts, state.published, wanted),
+        state.published === null ? null : proveEntry(ownLog, state.published, wanted),
       ),
       ...tileRoutes("/log", {
         tag: "Directory",
@@ -295,12 +289,6 @@ async function restart({ logs, log, logKey }: LogParts, lost: Checkpoint): Promi
   await logs.restart(lost);
 }
 
-async function firstEntry(logs: Logs): Promise<Uint8Array | undefined> {
-  return decodeBundle(
-    (await logs.tile("", { level: "entries", index: 0, width: 1 })) ?? new Uint8Array(0),
-  )?.[0];
-}
-
 const bundlesBackMax = 64;
 
 /** Takes entries that the store lost from a witness: `false` when none has them. */
@@ -349,9 +337,6 @@ async function commonSize(logs: Logs, at: string, size: number): Promise<number>
 
 // ------------------------------------------------------------------------------------------ routes
 
-const unsigned = () =>
-  fault("service_unavailable", "the log of this Directory is not signed at the moment");
-
 function checkpointRoute(state: LogState): Route {
   return directoryRoute({
     method: "GET",
@@ -369,88 +354,4 @@ function checkpointRoute(state: LogState): Route {
       return { status: 200, headers: shortly, body };
     },
   });
-}
-
-/** A head changes with each block. */
-const shortly = { "cache-control": "public, max-age=2" };
-
-/** A Directory without a log shows those of other homes. */
-export function entryRoute(
-  homes: Homes | undefined,
-  proveOwn: ((wanted: Wanted) => Promise<LogEntry | null>) | null,
-) {
-  return readsHome(
-    directoryRoute({
-      method: "GET",
-      path: "/log/entry/:key",
-      id: "logEntry",
-      summary: "What the signed log says about one DID or alias, with its proof",
-      query: ["from"],
-      answer: [
-        200,
-        "The proof (docs/trust.md), with that of consistency with a tree of `from` entries.",
-        "application/octet-stream",
-      ],
-      codes: ["invalid_request", "not_found", "chain_unavailable", "service_unavailable"],
-      handle: async (call) => {
-        const key = /^[0-9a-f]{64}$/.test(pathValue(call, "key"))
-          ? decodeHex(pathValue(call, "key"))
-          : null;
-        const from = sizeParameter(call);
-        if (key === null || from === null)
-          return fault("invalid_request", "key: 64 hex digits; from: a size, or nothing");
-        const foreign = await foreignEntry(homes, call, from);
-        if (foreign !== null) return foreign;
-        if (proveOwn === null) return fault("not_found", "this Directory has no log");
-        const entry = await proveOwn({ key, from });
-        if (entry === null) return unsigned();
-        const body = { contentType: "application/octet-stream", content: encodeLogEntry(entry) };
-        return { status: 200, headers: shortly, body };
-      },
-    }),
-  );
-}
-
-function sizeParameter({ query }: Call): number | null {
-  const text = query.get("from") ?? "0";
-  return /^\d{1,15}$/.test(text) ? Number(text) : null;
-}
-
-type Wanted = { readonly key: Uint8Array; readonly from: number };
-
-/** `null` when the published head is too long ago. */
-async function proveEntry(
-  { logs, logKey }: LogParts,
-  { note, head }: Published,
-  { key, from }: Wanted,
-): Promise<LogEntry | null> {
-  const { size } = head;
-  const index = Math.floor((size - 1) / tileWidth);
-  const [proof, bundle, inclusion, consistency, genesisSeed] = await Promise.all([
-    logs.inMap(key, size),
-    logs.tile("", { level: "entries", index, width: size - index * tileWidth }),
-    logs.inclusion("", size - 1, size),
-    logs.consistency("", Math.min(from, size), Math.max(from, size)),
-    logs.genesisSeed(),
-  ]);
-  const mapRoot = decodeBundle(bundle ?? new Uint8Array(0))?.at(-1);
-  if (proof === null || mapRoot === undefined || inclusion === null) return null;
-  return {
-    logKey: renderVerifierKey(logKey.key),
-    genesisSeed,
-    note: renderNote(note),
-    mapRoot,
-    inclusion,
-    ...proof,
-    consistency: from === 0 ? [] : (consistency ?? []),
-    restart: firstName(logKey.key.name) === logKey.key.name ? null : await proveRestart(logs, size),
-  };
-}
-
-async function proveRestart(logs: Logs, size: number): Promise<LogEntry["restart"]> {
-  const first = await firstEntry(logs);
-  const inclusion = await logs.inclusion("", 0, size);
-  return first === undefined || inclusion === null || decodeOldHead(first) === null
-    ? null
-    : { oldHead: first, inclusion };
 }

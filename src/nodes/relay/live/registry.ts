@@ -1,49 +1,39 @@
 /**
- * The registry of live sessions: who is connected, who joins, and which deliveries are in flight. It also sends envelopes
- * to sockets, and decodes what a session sends: its proof, in headers or in the first frame, and acknowledgements. The
- * laws: an envelope counts as delivered only when a client acknowledged it; all devices of the recipient get it at once,
- * and the first acknowledgement wins; a session that joins gets what is delivered from then on after its welcome, which
- * waits for what was delivered before, so that nothing falls between the two. All that waits is bounded. Source: rules
- * sections 5 ("Live sessions", "Devices") and 10.
+ * The registry of live sessions: who is connected, who joins, and which deliveries are in flight.
+ * It also sends envelopes to sockets (`frames.ts` has the form of what goes over them). The
+ * laws: an envelope counts as delivered only when a client acknowledged it; all devices of the
+ * recipient get it at once, and the first acknowledgement wins; a session that joins gets what is
+ * delivered from then on after its welcome, which waits for what was delivered before, so that
+ * nothing falls between the two. All that waits is bounded. Source: rules sections 5 ("Live
+ * sessions", "Devices") and 10.
  */
 import type { ServerWebSocket } from "bun";
 import type { Config } from "../../../config/schema.ts";
-import { decodeUtf8, equalBytes, utf8, type VerifySignature } from "../../../core/codec/bytes.ts";
-import { type Did, parseDid, parseUuid, type Uuid } from "../../../core/codec/did.ts";
-import { type JsonObject, jsonObjectOf } from "../../../core/codec/json.ts";
-import { type Fault, fault, isFault } from "../../../core/fault.ts";
+import { decodeUtf8, equalBytes, type VerifySignature } from "../../../core/codec/bytes.ts";
+import type { Did, Uuid } from "../../../core/codec/did.ts";
+import type { Fault } from "../../../core/fault.ts";
 import type { DidDocument } from "../../../core/ledger/account.ts";
 import type { DeliveryResult } from "../../../core/message/delivery.ts";
 import type { Envelope } from "../../../core/message/envelope.ts";
-import {
-  ackMembers,
-  decodeRetrievalProof,
-  deviceIdCharsMax,
-  isLineValue,
-  memberReader,
-  type ProofNames,
-  type RetrievalProof,
-  type RetrievalRule,
-  retrievalHeaders,
-  sameEndpoint,
-} from "../../../core/message/proof.ts";
+import { sameEndpoint } from "../../../core/message/proof.ts";
 import { BoundedMap, withDeadline } from "../../../core/std/bounded.ts";
 import type { Bus } from "../../../storage/bus.ts";
 import type { Replay } from "../../../storage/contract.ts";
 import type { Log } from "../../http/log.ts";
-import type { Call } from "../../http/route.ts";
 import type { EnvelopeAuthor } from "../../parties/author.ts";
 import type { Blocks } from "../../parties/blocks.ts";
 import type { Members } from "../../parties/members.ts";
 import { createRateLimiter, type RateLimit, type RateLimiter } from "../../parties/rates.ts";
 import type { RecipientSource } from "../../parties/recipients.ts";
 import type { Bell } from "../../parties/signals.ts";
+import { type LiveOutcome, renderWelcome, type SessionTarget } from "./frames.ts";
 
 /** Bounds that no operator has a reason to change. Tests set tighter ones. */
 type SessionBounds = {
   /**
-   * Sockets without a proof yet. When another node has died and all its clients come at once, the rest are refused, and
-   * each tries again after a pause that doubles. Proofs in headers are verified within active requests.
+   * Sockets without a proof yet. When another node has died and all its clients come at once, the
+   * rest are refused, and each tries again after a pause that doubles. Proofs in headers are
+   * verified within active requests.
    */
   readonly unprovenMax: number;
   readonly authMs: number;
@@ -75,7 +65,10 @@ const sessionBounds: SessionBounds = {
 
 /** Frame heads, pings and the welcome. */
 const unreadSlackBytes = 4 * 1024;
-/** Beyond this, which waits in the node besides the buffers of the kernel, a session gets no more: it would only be copied. */
+/**
+ * Beyond this, which waits in the node besides the buffers of the kernel, a session gets no more:
+ * it would only be copied.
+ */
 const unreadBytesMax = 1024 ** 2;
 
 export type SessionParts = {
@@ -89,7 +82,10 @@ export type SessionParts = {
   /** Where changes of records are announced. */
   readonly changes?: Pick<Bus, "subscribe">;
   readonly bell: Pick<Bell, "listen">;
-  /** In development a refused proof is answered with what was verified, before the session is closed. */
+  /**
+   * In development a refused proof is answered with what was verified,
+   * before the session is closed.
+   */
   readonly showSignedText?: boolean;
   readonly blocks?: Pick<Blocks, "checkClient" | "checkDid" | "follow">;
   /** Learns of each DID that opens a session. */
@@ -105,7 +101,10 @@ export type SessionPermit = {
   readonly key: KeyText;
 };
 
-/** A key's id and its public part as the document has them: another key under an old id is another key. */
+/**
+ * A key's id and its public part as the document has them: another key under
+ * an old id is another key.
+ */
 type KeyText = string;
 
 /** An envelope that a session has and did not acknowledge yet. */
@@ -119,7 +118,10 @@ type Unacked = {
 export type SessionSocket = {
   readonly target: SessionTarget;
   readonly client: string;
-  /** Whether the client may pass an envelope on to the next destination, and is sent `stored` when something was stored for it: it asks for that in the query. */
+  /**
+   * Whether the client may pass an envelope on to the next destination, and is sent `stored` when
+   * something was stored for it: it asks for that in the query.
+   */
   readonly canForward: boolean;
   state: "unproven" | "proving" | "joining" | "live" | "closed";
   /** `null` until the proof was verified. */
@@ -161,7 +163,9 @@ export type SessionRegistry = Omit<SessionParts, "bus"> & {
   readonly connects: RateLimiter;
   /** Of all sessions. */
   unackedBytes: number;
-  /** Of the envelopes acknowledged last: other processes may repeat one before its result is stored. */
+  /**
+   * Of the envelopes acknowledged last: other processes may repeat one before its result is stored.
+   */
   readonly acknowledged: BoundedMap<Uuid, number | bigint>;
   closed: boolean;
 };
@@ -233,7 +237,7 @@ export function forgetSession(registry: SessionRegistry, socket: SessionWebSocke
   for (const { settle } of [...session.unacked.values()]) settle("gone");
 }
 
-// --------------------------------------------------------------------------------------------- deliveries
+// -------------------------------------------------------------------------------------- deliveries
 
 export type LiveDelivery = {
   readonly envelope: Pick<Envelope, "to" | "messageId" | "bytes">;
@@ -241,12 +245,6 @@ export type LiveDelivery = {
   readonly document: DidDocument | null;
   readonly timeoutMs: number;
 };
-
-/**
- * `silent`: sent, and not acknowledged in time. `gone`: a client leaves it to the next destination, or its session ended or
- * has no room. `no-session`: there is no session.
- */
-export type LiveOutcome = "acknowledged" | "silent" | "gone" | "no-session";
 
 /** Cost: one look at each delivery in flight; a session joins rarely. */
 export function deliveriesEnding({ inFlight }: SessionRegistry, did: Did): Promise<unknown>[] {
@@ -277,7 +275,10 @@ export function deliverToSockets(
     : sockets.map((socket) => deliverTo(registry, socket, { ...delivery, text }));
 }
 
-/** Resolves on the first acknowledgement; otherwise, when all have ended, as one that was silent, or else gone. */
+/**
+ * Resolves on the first acknowledgement; otherwise, when all have ended, as one that
+ * was silent, or else gone.
+ */
 export async function firstAcknowledged(
   outcomes: readonly Promise<LiveOutcome>[],
 ): Promise<LiveOutcome> {
@@ -365,8 +366,9 @@ function hasRoom(
 }
 
 /**
- * What waits in a socket is part of what its client has not acknowledged. More than that means a client
- * that does not read, or acknowledges what it has not read: the memory is worth more than its session.
+ * What waits in a socket is part of what its client has not acknowledged. More than that
+ * means a client that does not read, or acknowledges what it has not read: the memory is
+ * worth more than its session.
  */
 function terminateUnread(socket: SessionWebSocket): void {
   const session = socket.data;
@@ -386,111 +388,4 @@ export function isAuthorized({ permit }: SessionSocket, document: DidDocument | 
       serviceEndpoint.some((endpoint) => sameEndpoint(endpoint, permit.endpoint)) &&
       authorization?.some((keyId) => keyText(document, keyId) === permit.key),
   );
-}
-
-// ----------------------------------------------------------------------------------------------------------- frames
-
-export const frameBytesMax = 16 * 1024;
-
-export type SessionTarget = { readonly did: Did; readonly deviceId: string };
-
-/** Which device of which DID a path names: 400 `invalid_did` or `invalid_request`. */
-export function parseSessionTarget({
-  did: didText = "",
-  deviceId = "",
-}: Call["params"]): SessionTarget | Fault {
-  const did = parseDid(didText);
-  if (isFault(did)) return did;
-  if (deviceId.length > deviceIdCharsMax || !isLineValue(deviceId)) {
-    return fault(
-      "invalid_request",
-      `a device id must have 1 to ${deviceIdCharsMax} characters and no control characters`,
-    );
-  }
-  return { did, deviceId };
-}
-
-/** What all proofs to one Relay have in common. */
-export type ConnectTerms = { readonly endpoints: readonly string[]; readonly skewMs: number };
-
-/** Members of the first frame. */
-const frameMembers: ProofNames = { ...ackMembers, endpoint: "endpoint" };
-
-function connectRule(
-  target: SessionTarget,
-  terms: ConnectTerms,
-  names: RetrievalRule["names"],
-): RetrievalRule {
-  return {
-    operation: "connect",
-    ...target,
-    subject: target.deviceId,
-    serviceType: "SvcRelayService",
-    ...terms,
-    names,
-  };
-}
-
-/** Whether the request itself has a proof; one header is enough, so that a missing other one is named. */
-export function bearsProof(headers: Headers): boolean {
-  return Object.values(retrievalHeaders).some((name) => headers.has(name));
-}
-
-export function decodeConnectHeaders(
-  headers: Headers,
-  of: { readonly target: SessionTarget; readonly terms: ConnectTerms },
-  nowMs: number,
-): RetrievalProof | Fault {
-  const rule = connectRule(of.target, of.terms, retrievalHeaders);
-  return decodeRetrievalProof((name) => headers.get(name), rule, nowMs);
-}
-
-/** The first frame: 401 `proof_missing` when it is anything but an `auth` frame, else as the proof decodes. */
-export function decodeConnectFrame(
-  frame: string | Uint8Array,
-  of: { readonly target: SessionTarget; readonly terms: ConnectTerms },
-  nowMs: number,
-): RetrievalProof | Fault {
-  const members = parseFrame(frame);
-  if (members === null || members["type"] !== "auth")
-    return fault("proof_missing", "the first frame must be the proof");
-  return decodeRetrievalProof(
-    memberReader(members),
-    connectRule(of.target, of.terms, frameMembers),
-    nowMs,
-  );
-}
-
-type LiveReply = { readonly messageId: Uuid; readonly outcome: LiveOutcome };
-
-/** What a client says of an envelope; `null` when the frame is anything else. */
-export function parseReply(
-  frame: string | Uint8Array,
-  { canForward }: Pick<SessionSocket, "canForward">,
-): LiveReply | null {
-  const members = parseFrame(frame);
-  const outcome =
-    members?.["type"] === "ack"
-      ? "acknowledged"
-      : members?.["type"] === "pass" && canForward && "gone";
-  const messageId =
-    typeof members?.["message_id"] === "string" ? parseUuid(members["message_id"]) : null;
-  return messageId === null || !outcome ? null : { messageId, outcome };
-}
-
-function parseFrame(frame: string | Uint8Array): JsonObject | null {
-  return jsonObjectOf(typeof frame === "string" ? utf8(frame) : frame);
-}
-
-/** In development a client that was refused reads more than a close code can hold. */
-export function renderRefusal({ code, detail, extra }: Fault): string {
-  return JSON.stringify({ type: "refused", code, detail, signed_text: extra.signedText });
-}
-
-function renderWelcome(target: SessionTarget): string {
-  return JSON.stringify({
-    type: "welcome",
-    status: "ok",
-    connectionKey: `${target.did}::${target.deviceId}`,
-  });
 }

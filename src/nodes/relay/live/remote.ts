@@ -14,7 +14,8 @@ import { concatBytes, decodeUtf8, utf8 } from "../../../core/codec/bytes.ts";
 import { type Did, isDid, parseUuid } from "../../../core/codec/did.ts";
 import { jsonObjectOf } from "../../../core/codec/json.ts";
 import type { Bus, BusSubscription } from "../../../storage/bus.ts";
-import type { LiveDelivery, LiveOutcome, SessionTarget } from "./registry.ts";
+import type { LiveOutcome, SessionTarget } from "./frames.ts";
+import type { LiveDelivery } from "./registry.ts";
 
 /** What this process does for others. */
 type LocalSessions = {
