@@ -1,5 +1,5 @@
 /** The LMDB driver on a disk without room: what is refused and how, what goes on, and that nothing is lost. */
-import { describe, expect, test } from "bun:test";
+import { describe, expect, jest, test } from "bun:test";
 import { mkdirSync, renameSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
@@ -153,6 +153,29 @@ describe("a disk without room", () => {
     },
     60_000,
   );
+
+  test("that others have filled is warned of within a minute, long before a store is refused", async () => {
+    const path = folder();
+    mkdirSync(path, { mode: 0o700 });
+    const disk = smallDisk(join(path, "data.mdb"), 1_024 * mebibyte);
+    const sizes = { path, reserve_bytes: 8 * mebibyte, free_space_floor_bytes: mebibyte };
+    const logged: string[] = [];
+    const log = (level: string, message: string) => void logged.push(`${level}: ${message}`);
+    jest.useFakeTimers();
+    try {
+      const settings = optionsOf(lmdbPlugin, sizes);
+      const store = await openLmdb(settings, { ...testEnvironment(), log }, { disk });
+      jest.advanceTimersByTime(60_000);
+      expect(logged).toEqual([]);
+      disk.bytes = disk.fileBytes() + mebibyte;
+      jest.advanceTimersByTime(120_000);
+      expect(logged).toEqual(["warn: the disk is nearly full: writes will be refused"]);
+      expect((await fillUp(store.capabilities.mailbox!, 0, 6_000, 64)).code).toBe(null);
+      await store.close();
+    } finally {
+      jest.useRealTimers();
+    }
+  }, 60_000);
 
   test("takes many acknowledgements at once, also when records have used their part of the reserve", async () => {
     const path = folder();

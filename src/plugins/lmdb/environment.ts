@@ -145,7 +145,7 @@ type OpenFile = {
 
 export class Environment {
   private readonly databases: Tables;
-  private readonly readerCheck: ReturnType<typeof setInterval>;
+  private readonly eachMinute: ReturnType<typeof setInterval>;
   private readonly endReleases: () => void;
   private readonly operations = new Batcher<WriteOperation, unknown>(
     (given) => this.commit(given),
@@ -176,9 +176,12 @@ export class Environment {
     const { root, tables, disk } = held;
     this.counts = counts ?? noCounts();
     this.databases = tables;
-    // A backup that was killed leaves its reader behind, and no page that it could see would be used again.
-    this.readerCheck = setInterval(() => root.readerCheck(), minuteMs);
-    this.readerCheck.unref();
+    this.eachMinute = setInterval(() => {
+      // A backup that was killed leaves its reader behind, and no page that it could see would be used again.
+      root.readerCheck();
+      this.lookAtRoom();
+    }, minuteMs);
+    this.eachMinute.unref();
     this.endReleases = releaseMapOf(join(options.path, dataFile));
     const { log } = options.host;
     this.space = openSpaceGuard(disk, options.space, {
@@ -339,7 +342,7 @@ export class Environment {
   private fail(cause: unknown): StoreError {
     const reason = `a commit failed: ${errorText(reasonOf(cause))}`;
     this.failure = new StoreError("unavailable", reason, { cause });
-    clearInterval(this.readerCheck);
+    clearInterval(this.eachMinute);
     this.options.host.log("error", "the store has failed", { reason });
     this.options.host.fatal(reason);
     return this.failure;
@@ -373,6 +376,15 @@ export class Environment {
     if (this.space.isLow()) throw new StoreError("full", "the disk is nearly full for this store");
   }
 
+  /** Logs when little is left. */
+  private lookAtRoom(): void {
+    try {
+      this.space.isLow();
+    } catch {
+      // A disk that can't be asked refuses the next write, with the reason.
+    }
+  }
+
   /** How much of the file, and of the disk that it may still take, the embedded ledger has: 0 to 1. */
   ledgerPart(): number {
     const { disk } = this.held;
@@ -391,7 +403,7 @@ export class Environment {
    * kept: whatever the library still does, it does alone until the process ends.
    */
   private async letGo(): Promise<void> {
-    clearInterval(this.readerCheck);
+    clearInterval(this.eachMinute);
     this.endReleases();
     while (!this.operations.isIdle && this.failure === null) await Bun.sleep(1);
     this.held.disk.close();

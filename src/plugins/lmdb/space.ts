@@ -36,15 +36,18 @@ const lowReserves = 3;
 export type SpaceGuard = {
   /** Throws when there is no room for a write to a file whose pages end there. */
   readonly checkRoom: (size: WriteSize, end: number) => void;
-  /** Whether little is left on the disk and inside the file. */
+  /**
+   * Whether little is left on the disk and inside the file, which it logs once. Asked each minute too, because others may
+   * fill the disk long before the file must become longer.
+   */
   readonly isLow: () => boolean;
 };
 
 /**
  * LMDB must never meet a full disk. So the file is longer than its pages, with room for its length where the system sets
- * room aside (`fallocate`), and every commit asks first. A look at the disk costs 10 µs, and is needed when the file must
- * become longer. A commit does not write the last
- * pages when it frees them: so only a file that is longer shows whether it was cut short.
+ * room aside (`fallocate`), and every commit asks first. A look at the disk costs 10 µs, and a commit needs one only when
+ * the file must become longer. A commit does not write the last pages when it frees them: so only a file that is longer
+ * shows whether it was cut short.
  *
  * A store needs room for twice its bytes beyond a reserve; a smaller write may use half of the reserve,
  * and removals nearly all of it, so that a full node still answers pulls and acknowledgements. When no
@@ -79,7 +82,7 @@ export function openSpaceGuard(
   function roomOf(wanted: number, at: FileEnd): number {
     const { end, behind } = at;
     if (behind >= wanted) return behind;
-    if (isLow(at)) logOnce("warn", "the disk is nearly full: writes will be refused");
+    isLow(at);
     const left = spare(behind);
     const made = [wanted + reserveBytes, wanted].find(
       (aim) => aim - behind <= left && disk.extend(end + aim),
@@ -89,9 +92,10 @@ export function openSpaceGuard(
 
   function isLow({ behind } = look()): boolean {
     const [enough, left] = [lowReserves * reserveBytes, spare(behind) + behind];
-    if (left < enough && left + pagesFree() < enough) return true;
-    logged.clear();
-    return false;
+    const isLittle = left < enough && left + pagesFree() < enough;
+    if (isLittle) logOnce("warn", "the disk is nearly full: writes will be refused");
+    else logged.clear();
+    return isLittle;
   }
 
   function admits({ kind, bytes }: WriteSize, at: FileEnd): boolean {
