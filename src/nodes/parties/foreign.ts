@@ -7,7 +7,8 @@ import { type Did, normalizeAlias } from "../../core/codec/did.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";
 import { parseHome } from "../../core/ledger/home.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
-import { type Absence, type Homes, hopsHeader } from "./homes.ts";
+import { type Absence, hopsHeader } from "./home-questions.ts";
+import type { Homes } from "./homes.ts";
 
 /** Serves other providers' DIDs as well as the own ledger's; without homes there are none. */
 export type HomesOf = { readonly homes?: Homes };

@@ -1,9 +1,9 @@
 /**
- * Self-certifying DIDs of other Directories: their key proofs, fetched from the home that a client or a header names,
- * or that the DID's own document named before. What arrives is verified and served as it came, so that a reader
- * believes the signatures in it and neither Directory. A silent home leaves what is remembered of it in force; a
- * hostile one can't change it. Another Directory gets answers from the own ledger only, so that no question goes in
- * circles.
+ * Self-certifying DIDs of other Directories: their key proofs, fetched from the home that a client
+ * or a header names, or that the DID's own document named before. What arrives is verified and
+ * served as it came, so that a reader believes the signatures in it and neither Directory. A silent
+ * home leaves what is remembered of it in force; a hostile one can't change it. Another Directory
+ * gets answers from the own ledger only, so that no question goes in circles.
  * Source: docs/trust.md "Between providers".
  */
 import type { Config } from "../../config/schema.ts";
@@ -22,7 +22,7 @@ import { dayMs, hourMs, secondMs } from "../../core/codec/time.ts";
 import { isFault } from "../../core/fault.ts";
 import type { DidDocument } from "../../core/ledger/account.ts";
 import { findContradiction, type Remembered, rememberedOf } from "../../core/ledger/follow.ts";
-import { homeOfUrl, homesOf, parseHome, urlOfHome } from "../../core/ledger/home.ts";
+import { homeOfUrl, homesOf, parseHome } from "../../core/ledger/home.ts";
 import { decodeKeyProof, type KeyState, replayKeyProof } from "../../core/ledger/key-proof.ts";
 import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { storingNetwork } from "../../core/message/address.ts";
@@ -33,14 +33,20 @@ import { decodeLogEntry } from "../../core/trust/log.ts";
 import type { Receipts } from "../../storage/contract.ts";
 import type { Egress } from "../egress/egress.ts";
 import type { Log } from "../http/log.ts";
+import {
+  type Absence,
+  claimQuestion,
+  fetchFromHome,
+  ifRefused,
+  silentIfRefused,
+} from "./home-questions.ts";
 import { createMemo, type Memo } from "./memo.ts";
 import { bytesOfDay, createRateLimiter, limitOf, type RateLimiter } from "./rates.ts";
 
-/** The home that a client or a header names, and the client network that causes the question there. */
+/**
+ * The home that a client or a header names, and the client network that causes the question there.
+ */
 export type AskedFor = { readonly home: string | null; readonly network: string };
-/** `unknown`: the home says that there is none, or no home is known. `silent`: no verifiable answer. */
-export type Absence = "unknown" | "silent";
-
 export type Foreign = {
   readonly did: Did;
   readonly home: string;
@@ -61,8 +67,9 @@ export type Homes = {
   /** What a home's log says of a key, as it came. Its freshness is that of the home's witnesses. */
   readonly entry: (key: string, from: number, asked: AskedFor) => Promise<Uint8Array | Absence>;
   /**
-   * The largest payload that the recipient's policies allow, as the home says; `null` when they set none, or it says
-   * nothing now. No proof has it, so it only shows senders what the recipient's own nodes will apply.
+   * The largest payload that the recipient's policies allow, as the home says; `null` when they
+   * set none, or it says nothing now. No proof has it, so it only shows senders what the
+   * recipient's own nodes will apply.
    */
   readonly bytesMax: (
     of: Foreign,
@@ -101,13 +108,17 @@ type HomesState = HomesParts & {
   readonly entries: Memo<Uint8Array | Absence>;
   /** States behind the saved proofs, by DID. */
   readonly replayed: BoundedMap<Did, Replayed>;
-  /** Questions that a client network may cause, and what it may make this Directory store in a day. */
+  /**
+   * Questions that a client network may cause, and what it may make this Directory store in a day.
+   */
   readonly rate: RateLimiter;
   readonly dayBytes: RateLimiter;
 };
 
-const askMs = 5 * secondMs;
-/** Another process may save it meanwhile. An unknown DID is remembered for as long (rules section 7). */
+/**
+ * Another process may save it meanwhile. An unknown DID is remembered for
+ * as long (rules section 7).
+ */
 const unnamedMs = 2 * secondMs;
 /** What is remembered of a home that has vanished counts for so long. */
 const keptMs = 30 * dayMs;
@@ -145,7 +156,8 @@ export function createHomes(parts: HomesParts): Homes {
     // A head changes with each block, and its witnesses' time is what counts.
     entries: memo(0),
     rate: createRateLimiter(limitOf(settings, "home_rate", "home_burst")),
-    // Unlike the own ledger's records these end, and another provider's Relay counts as one network.
+    // Unlike the own ledger's records these end, and another provider's
+    // Relay counts as one network.
     dayBytes: createRateLimiter(bytesOfDay(settings.network_day_bytes / 8)),
   };
   return {
@@ -162,7 +174,10 @@ export function createHomes(parts: HomesParts): Homes {
 const ownHome = ({ public_endpoint: url }: HomesState["settings"]): string | null =>
   url === null ? null : homeOfUrl(url);
 
-/** `null` for a home that is not asked: of a wrong form, the own one, or one that the operator refuses. */
+/**
+ * `null` for a home that is not asked: of a wrong form, the own one, or one
+ * that the operator refuses.
+ */
 function allowedHome({ settings }: HomesState, text: string | null): string | null {
   const home = parseHome(text ?? "");
   if (home === null || home === ownHome(settings) || settings.homes.includes(`!${home}`))
@@ -170,11 +185,11 @@ function allowedHome({ settings }: HomesState, text: string | null): string | nu
   return settings.homes.includes("*") || settings.homes.includes(home) ? home : null;
 }
 
-// --------------------------------------------------------------------------------------------------------------- DIDs
+// -------------------------------------------------------------------------------------------- DIDs
 
 /**
- * What the remembered home says, and what the named one says where the remembered one is silent or has none. One answer
- * of the remembered home counts whichever home is named.
+ * What the remembered home says, and what the named one says where the remembered one is silent or
+ * has none. One answer of the remembered home counts whichever home is named.
  */
 async function findForeign(
   state: HomesState,
@@ -268,7 +283,10 @@ function logInvalid({ log }: HomesState, { home }: Fetching, reason: string): "s
   return "silent";
 }
 
-/** The state behind a proof whose signatures hold; `null` for other bytes, and for the proof of another DID. */
+/**
+ * The state behind a proof whose signatures hold; `null` for other bytes, and for
+ * the proof of another DID.
+ */
 async function provenState(
   { verify }: HomesState,
   did: Did,
@@ -288,11 +306,16 @@ function foreignOf({ did, document, rootKeys }: KeyState, shown: ShownHome) {
   return { ...shown, did, document, rootKey: rootKeys.at(-1) as Uint8Array, isFresh: false };
 }
 
-/** Of what is saved: whether the DID is deactivated, and when the home last said so, as two float64. */
+/**
+ * Of what is saved: whether the DID is deactivated, and when the home last said so, as two float64.
+ */
 const headBytes = 16;
 const proofKey = (did: Did) => `home/did/${did}`;
 
-/** What the home says now. It is remembered, anew once an hour, but new bytes beyond a network's share are not. */
+/**
+ * What the home says now. It is remembered, anew once an hour, but new bytes beyond a
+ * network's share are not.
+ */
 async function keepNewer(
   state: HomesState,
   found: Foreign,
@@ -335,7 +358,10 @@ async function loadProof(state: HomesState, did: Did): Promise<HeldProof | null>
   return { ...foreignOf(proven, shown), remembered: rememberedOf(proven) };
 }
 
-/** The state behind verified bytes. A proof of 200 rotations takes 3 ms to replay, and 10 µs to compare. */
+/**
+ * The state behind verified bytes. A proof of 200 rotations takes 3 ms to
+ * replay, and 10 µs to compare.
+ */
 function replay({ replayed }: HomesState, did: Did, bytes: Uint8Array): Replayed | null {
   const known = replayed.get(did);
   if (known !== undefined && equalBytes(known.bytes, bytes)) return known;
@@ -347,7 +373,7 @@ function replay({ replayed }: HomesState, did: Did, bytes: Uint8Array): Replayed
   return found;
 }
 
-// ------------------------------------------------------------------------------------------------ aliases and the log
+// ----------------------------------------------------------------------------- aliases and the log
 
 async function findAlias(
   state: HomesState,
@@ -423,52 +449,3 @@ async function readLimit(
   const found = await asking.catch(silentIfRefused);
   return typeof found === "string" ? null : found.bytesMax;
 }
-
-// -------------------------------------------------------------------------------------------------------------- asking
-
-const answers = new Map<unknown, Absence | "did_deactivated" | "policy_denied">([
-  ["404 did_not_found", "unknown"],
-  ["404 alias_not_found", "unknown"],
-  ["404 not_found", "unknown"],
-  ["422 did_deactivated", "did_deactivated"],
-  ["403 policy_denied", "policy_denied"],
-]);
-
-/** Thrown, so that no one else is answered by what one network's rate refuses: an absence would be remembered. */
-const refusedByRate = new Error("this client network asks other homes too often");
-const ifRefused =
-  <T>(answer: () => T | Promise<T>) =>
-  (error: unknown): T | Promise<T> => {
-    if (error !== refusedByRate) throw error;
-    return answer();
-  };
-const silentIfRefused = ifRefused(() => "silent" as const);
-
-/** Throws when the client network has asked too often: before any work of the question. */
-function claimQuestion({ rate, now }: HomesState, network: string): void {
-  if (rate.claim(network, now()) > 0) throw refusedByRate;
-}
-
-/** The guard of outbound requests allows names only by HTTPS, follows no redirect and reads at most 64 KiB. */
-async function fetchFromHome(
-  { egress }: HomesState,
-  path: string,
-  { home, network }: Pick<Fetching, "home" | "network">,
-): Promise<Uint8Array | Absence | "did_deactivated" | "policy_denied"> {
-  const { httpStatus, body } = await egress.send({
-    endpoint: urlOfHome(home),
-    suffix: path,
-    body: null,
-    // A Directory that is asked so answers of its own ledger alone.
-    headers: { [hopsHeader]: "1" },
-    wantsBody: () => true,
-    client: network,
-    timeoutMs: askMs,
-  });
-  if (body === null || httpStatus === 200) return body ?? "silent";
-  // A status alone may be that of a proxy before it.
-  return answers.get(`${httpStatus} ${jsonObjectOf(body)?.["code"]}`) ?? "silent";
-}
-
-/** Of a Directory that asks for another: it is answered of the own ledger alone. */
-export const hopsHeader = "svc-hops";
