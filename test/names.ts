@@ -24,9 +24,13 @@ function topFunctions(text: string): string[] {
 }
 
 /** Names that more than `filesMax` files declare at their top level, each with its files. */
-function sharedNames(namesIn: (text: string) => readonly string[], filesMax: number): string[][] {
+function sharedNames(
+  namesIn: (text: string) => readonly string[],
+  filesMax: number,
+  among = sources,
+): string[][] {
   const places = new Map<string, Set<string>>();
-  for (const [path, text] of sources)
+  for (const [path, text] of among)
     for (const name of namesIn(text)) places.set(name, (places.get(name) ?? new Set()).add(path));
   const shared = [...places].filter(([, files]) => files.size > filesMax);
   return shared.map(([name, files]) => [name, ...files]);
@@ -66,6 +70,20 @@ describe("names", () => {
     const sample =
       "async function one() {}\nexport const two = <T>(\n  a: T,\n): T => a;\nconst no = 1;\n";
     expect(topFunctions(sample)).toEqual(["one", "two"]);
+  });
+
+  /** Handed on under the name of a parameter: everywhere the same thing. */
+  const parameters: readonly string[] = ["change", "edited"];
+
+  /** `save`, `begin` or `look` in eight files: a reader must open each to learn what is saved. */
+  test("no name of a function inside of another stands in more than three files of the SDK and the app", () => {
+    const inner = (text: string): string[] =>
+      namesBy(/^\s+const (\w+) = (?:async )?(?:\w+|\([^;{]*?\)(?:: [^=\n]+)?) =>/gm)(text);
+    const rooms = sources.filter(([path]) => /^src\/(client|web)\//.test(path));
+    const shared = sharedNames(inner, 3, rooms).filter(([name = ""]) => !parameters.includes(name));
+    expect(shared).toEqual([]);
+    const sample = "  const one = async () => {\n    const two = (a: T): T =>\n  const no = 1;\n";
+    expect(inner(sample)).toEqual(["one", "two"]);
   });
 
   test("no file is called by its kind", () => {
