@@ -6,12 +6,12 @@ import { afterAll, beforeAll, expect } from "bun:test";
 import { memoryKeys, memoryStore, Waypost } from "../../src/client/package.ts";
 import { axeFindings, didOf, linkSecond, newPerson, type Person } from "./app-page.ts";
 import { appPlace } from "./app-place.ts";
-import { appSuite, appTest } from "./app-suite.ts";
+import { appSuite, appTest, inWindows } from "./app-suite.ts";
 import { chromiumPath } from "./chromium.ts";
 
 const suite = appSuite(appPlace(), {
   flags: ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"],
-  isWindowed: true,
+  isWithoutWorker: true,
 });
 const { node, app, scratch } = suite;
 let bob: Waypost;
@@ -124,74 +124,75 @@ appTest(
 
 appTest(
   "in a group a member is called by @, who is called hears it though it is muted, and one sees who has read",
-  async () => {
-    const ada = await newPerson(suite.browser, app, "Ada", scratch);
-    await meet(ada, bob, "Bob");
-    await meet(ada, carol, "Carol");
-    const did = await didOf(ada);
-    await ada.press("Add somebody");
-    await ada.press("Make a group");
-    await ada.fill("dialog input", "Hiking");
-    for (const name of ["Bob", "Carol"]) {
-      await has(ada, "dialog .check", name);
-      await ada.tick(name);
-    }
-    await ada.press("Make the group");
-    await has(ada, "header .name", "Hiking");
-    await ada.fill("textarea", "@bo");
-    await has(ada, ".callable", "@Bob");
-    await ada.page.press("Enter");
-    await ada.page.until(
-      "document.querySelector('.composer textarea').value === '@Bob '",
-      "the name",
-      60_000,
-    );
-    await ada.page.type("where to?");
-    await ada.page.press("Enter");
-    await ada.sees("@Bob where to?");
-    const group = (await ada.page.evaluate(
-      "new URLSearchParams(location.hash.slice(1)).get('c')",
-    )) as string;
-    const called = async () =>
-      (await bob.store.messages(group)).find(({ text }) => text === "@Bob where to?");
-    for (let tries = 0; (await called()) === undefined && tries < 600; tries++)
-      await Bun.sleep(100);
-    expect((await called())?.mentions).toEqual([bob.did]);
-    await bob.store.markRead(group);
-    await ada.page.evaluate("[...document.querySelectorAll('.own .more')].at(-1).click()");
-    await ada.press("Who has it");
-    await has(ada, ".readers li", "Bob: read");
-    await has(ada, ".readers li", "Carol: ");
-    const found = await axeFindings(ada, "readers");
+  () =>
+    inWindows(async (browser) => {
+      const ada = await newPerson(browser, app, "Ada", scratch);
+      await meet(ada, bob, "Bob");
+      await meet(ada, carol, "Carol");
+      const did = await didOf(ada);
+      await ada.press("Add somebody");
+      await ada.press("Make a group");
+      await ada.fill("dialog input", "Hiking");
+      for (const name of ["Bob", "Carol"]) {
+        await has(ada, "dialog .check", name);
+        await ada.tick(name);
+      }
+      await ada.press("Make the group");
+      await has(ada, "header .name", "Hiking");
+      await ada.fill("textarea", "@bo");
+      await has(ada, ".callable", "@Bob");
+      await ada.page.press("Enter");
+      await ada.page.until(
+        "document.querySelector('.composer textarea').value === '@Bob '",
+        "the name",
+        60_000,
+      );
+      await ada.page.type("where to?");
+      await ada.page.press("Enter");
+      await ada.sees("@Bob where to?");
+      const group = (await ada.page.evaluate(
+        "new URLSearchParams(location.hash.slice(1)).get('c')",
+      )) as string;
+      const called = async () =>
+        (await bob.store.messages(group)).find(({ text }) => text === "@Bob where to?");
+      for (let tries = 0; (await called()) === undefined && tries < 600; tries++)
+        await Bun.sleep(100);
+      expect((await called())?.mentions).toEqual([bob.did]);
+      await bob.store.markRead(group);
+      await ada.page.evaluate("[...document.querySelectorAll('.own .more')].at(-1).click()");
+      await ada.press("Who has it");
+      await has(ada, ".readers li", "Bob: read");
+      await has(ada, ".readers li", "Carol: ");
+      const found = await axeFindings(ada, "readers");
 
-    // Muted: of two messages the one that calls her is heard.
-    await ada.press("About this group");
-    await ada.tick("Mute it: only who calls you by @ is heard");
-    await ada.page.until("document.querySelector('.row .size .icon')", "the sign of a mute");
-    await ada.close();
-    await ada.page.call("Browser.grantPermissions", {
-      origin: app,
-      browserContextId: ada.profile,
-      permissions: ["notifications"],
-    });
-    await ada.page.evaluate(
-      `(localStorage.setItem('notifies', 'yes'), document.hasFocus = () => false, globalThis.shown = [],
+      // Muted: of two messages the one that calls her is heard.
+      await ada.press("About this group");
+      await ada.tick("Mute it: only who calls you by @ is heard");
+      await ada.page.until("document.querySelector('.row .size .icon')", "the sign of a mute");
+      await ada.close();
+      await ada.page.call("Browser.grantPermissions", {
+        origin: app,
+        browserContextId: ada.profile,
+        permissions: ["notifications"],
+      });
+      await ada.page.evaluate(
+        `(localStorage.setItem('notifies', 'yes'), document.hasFocus = () => false, globalThis.shown = [],
         ServiceWorkerRegistration.prototype.showNotification = async (title, { body }) => void shown.push(title + ' ' + body), true)`,
-    );
-    await ada.page.until(
-      "navigator.serviceWorker.getRegistration().then((one) => one?.active?.state === 'activated')",
-      "the worker",
-    );
-    const theirs = await bob.groups.get(group);
-    await theirs?.send("to no one");
-    await ada.sees("to no one");
-    await theirs?.send("@Ada, and you?", { mentions: [did as Waypost["did"]] });
-    await ada.sees("@Ada, and you?");
-    await ada.page.until("shown.length > 0", "the notification", 60_000);
-    await has(ada, ".bubble.calls", "@Ada, and you?");
-    expect(await ada.page.evaluate("shown")).toEqual(["Hiking has written to you"]);
-    expect(found).toEqual([]);
-  },
+      );
+      await ada.page.until(
+        "navigator.serviceWorker.getRegistration().then((one) => one?.active?.state === 'activated')",
+        "the worker",
+      );
+      const theirs = await bob.groups.get(group);
+      await theirs?.send("to no one");
+      await ada.sees("to no one");
+      await theirs?.send("@Ada, and you?", { mentions: [did as Waypost["did"]] });
+      await ada.sees("@Ada, and you?");
+      await ada.page.until("shown.length > 0", "the notification", 60_000);
+      await has(ada, ".bubble.calls", "@Ada, and you?");
+      expect(await ada.page.evaluate("shown")).toEqual(["Hiking has written to you"]);
+      expect(found).toEqual([]);
+    }),
   240_000,
 );
 

@@ -12,7 +12,7 @@ import { appSuite, appTest } from "./app-suite.ts";
 import { chromiumPath } from "./chromium.ts";
 
 const place = appPlace({ isKept: true });
-const suite = appSuite(place);
+const suite = appSuite(place, { isWithoutWorker: true });
 const { node, app, scratch } = suite;
 let bob: Waypost;
 let carol: Waypost;
@@ -103,9 +103,9 @@ async function knowing(other: Waypost): Promise<Waypost["did"]> {
 }
 
 /** A page in German, begun without a pointer. */
-async function germanPerson(name: string) {
-  const profile = await suite.browser.profile(scratch);
-  const person = { ...personAt(await suite.browser.open(app, profile)), profile };
+async function germanPerson(name: string, browser = suite.browser) {
+  const profile = await browser.profile(scratch);
+  const person = { ...personAt(await browser.open(app, profile)), profile };
   await person.page.until("document.querySelector('.welcome')", "the first page", 60_000);
   await person.page.evaluate("(localStorage.setItem('language', 'de'), location.reload(), true)");
   await person.page.until("document.documentElement.lang === 'de'", "German", 60_000);
@@ -255,7 +255,7 @@ appTest(
 appTest(
   "another address of the node is a banner, and a key has the messages come there",
   async () => {
-    const ada = await germanPerson("Ada");
+    const ada = await germanPerson("Ada", suite.browser.withWorkers());
     await meet(ada, bob, "Bob");
     const own = await knowing(bob);
     // The node gets another address, at which the app is told to ask; its own stays.

@@ -15,9 +15,9 @@ import {
   twoPeople,
 } from "./app-page.ts";
 import { appPlace } from "./app-place.ts";
-import { appSuite, appTest } from "./app-suite.ts";
+import { appSuite, appTest, inWindows } from "./app-suite.ts";
 
-const suite = appSuite(appPlace({ host: "localhost" }), { isWindowed: true });
+const suite = appSuite(appPlace({ host: "localhost" }), { isWithoutWorker: true });
 const { node, app, scratch } = suite;
 
 /** No message waits in the Cache for anybody: each was acknowledged. A busy store shows no figure. */
@@ -26,7 +26,8 @@ async function untilNothingWaits(): Promise<void> {
   while (!none.test(await (await fetch(`${node}/metrics`)).text())) await Bun.sleep(50);
 }
 
-const two = (names: readonly [string, string]) => twoPeople(suite.browser, app, names, scratch);
+const two = (names: readonly [string, string], browser = suite.browser) =>
+  twoPeople(browser, app, names, scratch);
 const isLocked = "document.querySelector('.welcome h1')?.textContent === 'Locked'";
 const problem = (
   text: string,
@@ -198,54 +199,55 @@ appTest(
 
 appTest(
   "a page that is out of sight notifies with a name and no words; a push without a page does too",
-  async () => {
-    const { alice, bob } = await two(["Mia", "Noa"]);
-    const origin = { origin: app, browserContextId: alice.profile };
-    await alice.page.call("Browser.grantPermissions", {
-      ...origin,
-      permissions: ["notifications"],
-    });
-    await alice.page.until(
-      "navigator.serviceWorker.getRegistration().then((one) => one?.active?.state === 'activated')",
-      "the worker",
-    );
-    await alice.press("Settings");
-    await alice.tick("Notify me of new messages");
-    await alice.page.until("localStorage.getItem('notifies') === 'yes'", "that it is on");
-    await alice.close();
-    await alice.page.evaluate("document.hasFocus = () => false");
-    const notes =
-      "navigator.serviceWorker.getRegistration().then((one) => one.getNotifications()).then((all) => all.map(({ title, body }) => title + ' ' + body))";
-    // A busy Chromium takes a notification at times and shows none: the next one counts.
-    const untilShown = async (note: string, cause: () => Promise<unknown>) => {
-      for (let tries = 0; tries < 6; tries++) {
-        await cause();
-        const shown = alice.page.until(
-          `${notes}.then((all) => all.includes(${JSON.stringify(note)}))`,
-          note,
-          10_000,
-        );
-        if (await shown.then(() => true).catch(() => false)) return;
-      }
-      throw new Error(`never shown: ${note}`);
-    };
-    await untilShown("Noa has written to you", async () => {
-      await bob.say("some words");
-      await alice.sees("some words");
-    });
-    expect(await alice.page.evaluate(notes)).toEqual(["Noa has written to you"]);
-    await alice.page.call("ServiceWorker.enable", {});
-    const notification = { title: "New message", navigate: app };
-    const data = JSON.stringify({ web_push: 8030, notification });
-    await untilShown("New message ", () =>
-      alice.page.call("ServiceWorker.deliverPushMessage", {
-        origin: app,
-        registrationId: "0",
-        data,
-      }),
-    );
-    await alice.page.evaluate("document.hasFocus = () => true");
-  },
+  () =>
+    inWindows(async (browser) => {
+      const { alice, bob } = await two(["Mia", "Noa"], browser);
+      const origin = { origin: app, browserContextId: alice.profile };
+      await alice.page.call("Browser.grantPermissions", {
+        ...origin,
+        permissions: ["notifications"],
+      });
+      await alice.page.until(
+        "navigator.serviceWorker.getRegistration().then((one) => one?.active?.state === 'activated')",
+        "the worker",
+      );
+      await alice.press("Settings");
+      await alice.tick("Notify me of new messages");
+      await alice.page.until("localStorage.getItem('notifies') === 'yes'", "that it is on");
+      await alice.close();
+      await alice.page.evaluate("document.hasFocus = () => false");
+      const notes =
+        "navigator.serviceWorker.getRegistration().then((one) => one.getNotifications()).then((all) => all.map(({ title, body }) => title + ' ' + body))";
+      // A busy Chromium takes a notification at times and shows none: the next one counts.
+      const untilShown = async (note: string, cause: () => Promise<unknown>) => {
+        for (let tries = 0; tries < 6; tries++) {
+          await cause();
+          const shown = alice.page.until(
+            `${notes}.then((all) => all.includes(${JSON.stringify(note)}))`,
+            note,
+            10_000,
+          );
+          if (await shown.then(() => true).catch(() => false)) return;
+        }
+        throw new Error(`never shown: ${note}`);
+      };
+      await untilShown("Noa has written to you", async () => {
+        await bob.say("some words");
+        await alice.sees("some words");
+      });
+      expect(await alice.page.evaluate(notes)).toEqual(["Noa has written to you"]);
+      await alice.page.call("ServiceWorker.enable", {});
+      const notification = { title: "New message", navigate: app };
+      const data = JSON.stringify({ web_push: 8030, notification });
+      await untilShown("New message ", () =>
+        alice.page.call("ServiceWorker.deliverPushMessage", {
+          origin: app,
+          registrationId: "0",
+          data,
+        }),
+      );
+      await alice.page.evaluate("document.hasFocus = () => true");
+    }),
   120_000,
 );
 

@@ -12,18 +12,16 @@ export type Suite = Place & { nodes: TestNodes; readonly browser: Browser };
 type SuiteOptions = {
   /** Of Chromium. */
   readonly flags?: readonly string[];
-  /** Notifications are among what is tried, which only a Chromium with windows shows. */
-  readonly isWindowed?: boolean;
   /**
-   * The worker that keeps the app is not what is tried: pages go without it. Its installation takes a quarter of the
-   * processor time of a person that begins.
+   * The worker that keeps the app is not what is tried: pages go without it, but for those of `withWorkers`. Its
+   * installation takes a quarter of the processor time of a person that begins.
    */
   readonly isWithoutWorker?: boolean;
 };
 
 export function appSuite(
   place: Place,
-  { flags = [], isWindowed = false, isWithoutWorker = false }: SuiteOptions = {},
+  { flags = [], isWithoutWorker = false }: SuiteOptions = {},
 ): Suite {
   if (chromiumPath === null)
     console.log("SKIPPED: the chat app in Chromium, which is not on this machine");
@@ -32,7 +30,7 @@ export function appSuite(
     if (chromiumPath === null) return;
     const [nodes, browser] = await Promise.all([
       place.start(),
-      startChromium({ flags, isLight: !isWindowed, isWithoutWorker }),
+      startChromium({ flags, isLight: true, isWithoutWorker }),
     ]);
     Object.assign(suite, { nodes, browser });
   }, 120_000);
@@ -44,4 +42,14 @@ export function appSuite(
     place.remove();
   });
   return suite as Suite;
+}
+
+/** A Chromium with windows, which alone shows notifications, for one test. */
+export async function inWindows(work: (browser: Browser) => Promise<void>): Promise<void> {
+  const browser = await startChromium();
+  try {
+    await work(browser);
+  } finally {
+    await browser.close();
+  }
 }

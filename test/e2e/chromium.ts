@@ -35,6 +35,8 @@ export type Browser = {
   readonly profile: (downloads: string) => Promise<string>;
   /** Closes the pages of all profiles and forgets what they hold. */
   readonly endProfiles: () => Promise<void>;
+  /** The same one, whose pages have a service worker whatever it was started with. */
+  readonly withWorkers: () => Browser;
   readonly close: () => Promise<void>;
 };
 
@@ -47,7 +49,7 @@ type Reply = {
   params?: Record<string, unknown>;
 };
 
-type ChromiumOptions = {
+export type ChromiumOptions = {
   /** Its pages have no service worker, as in a browser that has none for them. */
   readonly isWithoutWorker?: boolean;
   readonly flags?: readonly string[];
@@ -115,7 +117,7 @@ export async function startChromium({
     if (error !== undefined) throw new Error(`${method}: ${error.message}`);
     return result ?? {};
   };
-  const open = async (url: string, context?: string): Promise<Page> => {
+  const openPage = async (hasWorker: boolean, url: string, context?: string): Promise<Page> => {
     const own = context === undefined ? {} : { browserContextId: context };
     const { targetId } = await call("Target.createTarget", { url: "about:blank", ...own });
     const { sessionId } = await call("Target.attachToTarget", { targetId, flatten: true });
@@ -126,7 +128,7 @@ export async function startChromium({
     requests.set(session, urls);
     for (const domain of ["Runtime", "Log", "Network", "Page"])
       await call(`${domain}.enable`, {}, session);
-    if (isWithoutWorker)
+    if (!hasWorker)
       await call("Page.addScriptToEvaluateOnNewDocument", { source: withoutWorker }, session);
     await call("Page.navigate", { url }, session);
     return { ...pageOf((method, params) => call(method, params, session), lines), requests: urls };
@@ -150,7 +152,12 @@ export async function startChromium({
     await child.exited;
     rmSync(profile, { recursive: true, force: true, maxRetries: 5 });
   };
-  return { open, profile: profileIn, endProfiles, close };
+  const browserWith = (hasWorker: boolean): Browser => ({
+    open: (url, context) => openPage(hasWorker, url, context),
+    ...{ profile: profileIn, endProfiles, close },
+    withWorkers: () => browserWith(true),
+  });
+  return browserWith(!isWithoutWorker);
 }
 
 const withoutWorker =
