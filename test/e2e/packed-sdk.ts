@@ -4,7 +4,8 @@
  */
 import { cpSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
+import { builtOnce, cacheFolder, isNewer } from "../support/built.ts";
 
 const root = join(import.meta.dir, "..", "..");
 const runtimes = join(root, "test", "runtimes", "node_modules");
@@ -16,15 +17,32 @@ export type PackedSdk = {
   readonly remove: () => void;
 };
 
+/** The archive of this source, built and packed once for all that need it. */
+async function packed(): Promise<string> {
+  const kept = join(cacheFolder, "sdk");
+  const whole = join(kept, "whole");
+  const sources = ["build-client.ts", "package.json", "bun.lock", "packaging/**/*", "src/**/*"];
+  await builtOnce(
+    "sdk",
+    () => isNewer(whole, sources),
+    async () => {
+      rmSync(kept, { recursive: true, force: true });
+      mkdirSync(kept, { recursive: true });
+      await command([process.execPath, "build-client.ts"], root);
+      const client = join(root, "dist", "client");
+      await command(["npm", "pack", "--silent", "--pack-destination", kept, client], kept);
+      writeFileSync(whole, "");
+    },
+  );
+  return join(kept, archiveIn(kept));
+}
+
 /** Builds, packs and installs. The packages it needs come from the registry, as they do for a stranger. */
 export async function installPackedSdk(): Promise<PackedSdk> {
   const folder = mkdtempSync(join(tmpdir(), "waypost-sdk-"));
-  await command([process.execPath, "build-client.ts"], root);
-  await command(
-    ["npm", "pack", "--silent", "--pack-destination", folder, join(root, "dist", "client")],
-    folder,
-  );
-  const archive = archiveIn(folder);
+  const made = await packed();
+  const archive = basename(made);
+  cpSync(made, join(folder, archive));
   writeFileSync(
     join(folder, "package.json"),
     JSON.stringify({ name: "stranger", private: true, type: "module" }),

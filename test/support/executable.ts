@@ -2,21 +2,13 @@
  * The compiled executable for tests: built when it is missing or older than a source, run in folders of
  * their own without node_modules, and asked over sockets only.
  */
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
-import { Glob, type Subprocess } from "bun";
+import { join } from "node:path";
+import type { Subprocess } from "bun";
+import { builtOnce, isNewer, repository } from "./built.ts";
 
-const root = join(import.meta.dir, "..", "..");
-const program = join(root, "dist", "waypost");
+const program = join(repository, "dist", "waypost");
 
 let built: Promise<string> | null = null;
 
@@ -27,50 +19,17 @@ export function executable(): Promise<string> {
 }
 
 async function build(): Promise<string> {
-  // Several workers of one run need it: one of them builds.
-  const lock = join(root, "node_modules", ".cache", "build.lock");
-  mkdirSync(dirname(lock), { recursive: true });
-  while (!isCurrent()) {
-    if (!isTaken(lock)) {
-      await buildUnder(lock);
-      break;
-    }
-    await Bun.sleep(100);
-  }
-  return program;
-}
-
-/** Whether a process that lives holds the lock; otherwise it is this one's from now on. */
-function isTaken(lock: string): boolean {
-  try {
-    writeFileSync(lock, String(process.pid), { flag: "wx" });
-    return false;
-  } catch {
-    const holder = existsSync(lock) ? readFileSync(lock, "utf8") : "";
-    const isAlive = holder === "" || existsSync(`/proc/${holder}`);
-    if (!isAlive) rmSync(lock, { force: true });
-    return true;
-  }
-}
-
-async function buildUnder(lock: string): Promise<void> {
-  try {
+  const isCurrent = () => isNewer(program, ["build.ts", "bun.lock", "src/**/*"]);
+  await builtOnce("build", isCurrent, async () => {
     const child = Bun.spawn([process.execPath, "build.ts"], {
-      cwd: root,
+      cwd: repository,
       stdout: "pipe",
       stderr: "pipe",
     });
     const [code, output] = await Promise.all([child.exited, new Response(child.stderr).text()]);
     if (code !== 0) throw new Error(`the build failed: ${output}`);
-  } finally {
-    rmSync(lock);
-  }
-}
-
-function isCurrent(): boolean {
-  const builtMs = statSync(program, { throwIfNoEntry: false })?.mtimeMs ?? 0;
-  const parts = ["build.ts", "bun.lock", ...new Glob("src/**/*").scanSync({ cwd: root })];
-  return parts.every((path) => statSync(join(root, path)).mtimeMs < builtMs);
+  });
+  return program;
 }
 
 /** An empty folder of its own; `remove` is for afterAll. */
