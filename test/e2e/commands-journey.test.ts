@@ -8,18 +8,18 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "n
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { type ReceivedFile, receivedFiles } from "../../src/cli/files/received.ts";
-import { firstDocument, register } from "../../src/client/identity/registration.ts";
 import { type KeyStore, memoryKeys } from "../../src/client/keys/key-stores.ts";
-import { createIdentity, type Identity, renderIdentity } from "../../src/client/keys/keys.ts";
+import { type Identity, renderIdentity } from "../../src/client/keys/keys.ts";
 import type { WaypostEvent } from "../../src/client/mail/message.ts";
 import { removeUnread } from "../../src/client/mail/retrieve.ts";
 import { buildEnvelope, chunkCount, type SendPlan, sendPlan } from "../../src/client/mail/send.ts";
 import { listPending, type PendingMessage } from "../../src/client/net/caches.ts";
-import { settleRegistration, waitingDefault } from "../../src/client/net/directory.ts";
+import { waitingDefault } from "../../src/client/net/directory.ts";
 import { memoryStore, type StoreDriver } from "../../src/client/store/driver.ts";
 import { cachesOf } from "../../src/client/trust/caches.ts";
 import { type Client, connect, senderOf } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
+import { enrolAt } from "../support/enrolled.ts";
 import { run } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { planOf, sendFile } from "../support/sent-files.ts";
@@ -31,19 +31,8 @@ let client: Client;
 let alice: Identity;
 let bob: Identity;
 
-async function enrol(name: string): Promise<Identity> {
-  const identity = createIdentity(name);
-  const document = await firstDocument(identity, {
-    relayUrl: nodes.url,
-    cacheUrl: nodes.url,
-  });
-  await settleRegistration(
-    client,
-    await register(client, identity, { document, alias: name }),
-    waiting,
-  );
-  return identity;
-}
+const enrol = (name: string): Promise<Identity> =>
+  enrolAt(client, name, { relayUrl: nodes.url, cacheUrl: nodes.url });
 
 beforeAll(async () => {
   // A newcomer may fill half of the rest of his side, which 20 MB exceed in a mailbox of the default size.

@@ -8,18 +8,18 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { receivedFiles } from "../../src/cli/files/received.ts";
 import { change } from "../../src/client/identity/change.ts";
-import { firstDocument, register } from "../../src/client/identity/registration.ts";
 import type { Signer } from "../../src/client/keys/crypto.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
-import { createIdentity, type Identity, renderIdentity } from "../../src/client/keys/keys.ts";
+import { type Identity, renderIdentity } from "../../src/client/keys/keys.ts";
 import { readMessage, recipientOf, removeUnread } from "../../src/client/mail/retrieve.ts";
 import { buildEnvelope, type SendPlan } from "../../src/client/mail/send.ts";
 import { type CacheClient, listPending } from "../../src/client/net/caches.ts";
-import { settleRegistration, waitingDefault } from "../../src/client/net/directory.ts";
+import { waitingDefault } from "../../src/client/net/directory.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
 import { cachesOf } from "../../src/client/trust/caches.ts";
 import { type Client, connect } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
+import { enrolAt } from "../support/enrolled.ts";
 import { freePort } from "../support/executable.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { planOf, sendFile } from "../support/sent-files.ts";
@@ -30,16 +30,8 @@ let nodes: TestNodes;
 let second: TestNodes;
 let client: Client;
 
-async function enrol(name: string, cacheUrl = nodes.url): Promise<Identity> {
-  const identity = createIdentity(name);
-  const document = await firstDocument(identity, { relayUrl: nodes.url, cacheUrl });
-  await settleRegistration(
-    client,
-    await register(client, identity, { document, alias: name }),
-    waiting,
-  );
-  return identity;
-}
+const enrol = (name: string, cacheUrl = nodes.url): Promise<Identity> =>
+  enrolAt(client, name, { relayUrl: nodes.url, cacheUrl });
 
 beforeAll(async () => {
   nodes = await startTestNodes();

@@ -3,12 +3,12 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { ClientError } from "../../src/client/base/failure.ts";
 import { change, changeAsOwner, signIntent } from "../../src/client/identity/change.ts";
-import { firstDocument, register } from "../../src/client/identity/registration.ts";
 import type { Signer } from "../../src/client/keys/crypto.ts";
-import { createIdentity, type Identity } from "../../src/client/keys/keys.ts";
+import type { Identity } from "../../src/client/keys/keys.ts";
 import { settleRegistration, waitingDefault } from "../../src/client/net/directory.ts";
 import { activeDocument, type Client, connect, lookUp } from "../../src/client/trust/client.ts";
 import type { Intent } from "../../src/core/ledger/actions.ts";
+import { enrolAt } from "../support/enrolled.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 
 const waiting = { ...waitingDefault, timeoutMs: 60_000, intervalMs: 20 };
@@ -17,19 +17,8 @@ let client: Client;
 let alice: Identity;
 let bob: Identity;
 
-async function enrol(name: string): Promise<Identity> {
-  const identity = createIdentity(name);
-  const document = await firstDocument(identity, {
-    relayUrl: nodes.url,
-    cacheUrl: nodes.url,
-  });
-  await settleRegistration(
-    client,
-    await register(client, identity, { document, alias: name }),
-    waiting,
-  );
-  return identity;
-}
+const enrol = (name: string): Promise<Identity> =>
+  enrolAt(client, name, { relayUrl: nodes.url, cacheUrl: nodes.url });
 
 beforeAll(async () => {
   nodes = await startTestNodes();
