@@ -1,7 +1,7 @@
 /**
- * Content of files between own devices: blocks, sealed under the seed of the root key in force, so that a Directory that
- * lies about the DID of a device reads no file. A message has one content, so its key seals the same blocks each time, and
- * what was interrupted goes on.
+ * Content of files between own devices: blocks, sealed under the seed of the root key in force, so
+ * that a Directory that lies about the DID of a device reads no file. A message has one content, so
+ * its key seals the same blocks each time, and what was interrupted goes on.
  * Source: docs/trust.md ("Own devices").
  */
 import { sha256 } from "#sha256";

@@ -1,7 +1,8 @@
 /**
- * What a new device must know before it files anything: people, blocks, groups and removals of the history, which decide
- * where a message belongs. They come first, in parts that are numbered, and a mark ends them; until all parts up to the mark
- * are applied, nothing is read from the identity's Caches. After ten minutes the user may go on without.
+ * What a new device must know before it files anything: people, blocks, groups and removals of the
+ * history, which decide where a message belongs. They come first, in parts that are numbered, and a
+ * mark ends them; until all parts up to the mark are applied, nothing is read from the identity's
+ * Caches. After ten minutes the user may go on without.
  * Source: docs/client.md "Devices".
  */
 import { minuteMs } from "../../core/codec/time.ts";
@@ -83,7 +84,10 @@ export class AwaitedFacts {
     this.#here.release();
   }
 
-  /** Resolves when what arrives can be filed. Only own devices are waited for; after ten minutes that is said. */
+  /**
+   * Resolves when what arrives can be filed. Only own devices are waited for; after
+   * ten minutes that is said.
+   */
   async ready(signal: AbortSignal, failed: (error: ClientError) => void): Promise<void> {
     const end = () => this.release();
     signal.addEventListener("abort", end, { once: true });

@@ -1,6 +1,7 @@
 /**
- * Where the Directory registers who is invited, a device's DID needs an invitation like a person's, and the identity makes
- * it: for a new device, which the user takes it to, and for the own DID of this one. Loaded when there is need for one.
+ * Where the Directory registers who is invited, a device's DID needs an invitation like a person's,
+ * and the identity makes it: for a new device, which the user takes it to, and for the own DID of
+ * this one. Loaded when there is need for one.
  * Source: interface "Invitations for own devices", D657.
  */
 import { deviceOperation } from "../../core/message/proof.ts";
@@ -18,8 +19,8 @@ export type DeviceInvitation = { readonly code: string; readonly expiresAt: Date
 type Inviting = { readonly client: Client; readonly identity: Identity };
 
 /**
- * For one device; `null` where the Directory registers without. Throws `rate_limited` when the identity has made as many
- * as a day allows.
+ * For one device; `null` where the Directory registers without. Throws `rate_limited` when the
+ * identity has made as many as a day allows.
  */
 export async function inviteDevice({
   client,
@@ -40,7 +41,10 @@ export async function inviteDevice({
   return { code: made.invitation, expiresAt: new Date(made.expires_at) };
 }
 
-/** Opens the DID of this device, by an invitation of the identity where that is needed: once, when it registers. */
+/**
+ * Opens the DID of this device, by an invitation of the identity where that is needed:
+ * once, when it registers.
+ */
 export async function openOwnDevice<T>(
   options: WaypostOptions,
   open: (options: WaypostOptions) => Promise<T>,

@@ -1,8 +1,9 @@
 /**
- * What own devices send each other: rows of the store, by the first letter of their keys. They merge by their content, so
- * what comes again changes nothing. Own devices have all keys and are trusted with the identity itself. Content is an
- * ordinary file, named by the digest of its message, which it answers. Of other people, and of groups that they have made,
- * nothing counts but what these have signed. A row of another form is left out: it may be of a thief's device.
+ * What own devices send each other: rows of the store, by the first letter of their keys. They
+ * merge by their content, so what comes again changes nothing. Own devices have all keys and are
+ * trusted with the identity itself. Content is an ordinary file, named by the digest of its
+ * message, which it answers. Of other people, and of groups that they have made, nothing counts but
+ * what these have signed. A row of another form is left out: it may be of a thief's device.
  * Source: docs/client.md "Devices".
  */
 
@@ -56,7 +57,10 @@ export function parseItem(json: unknown): Item | null {
   return row === null ? null : ({ is, row } as Item);
 }
 
-/** All rows that there are, in this order. No keys: a removed device could ask for them whom an older copy still knows. */
+/**
+ * All rows that there are, in this order. No keys: a removed device could ask for them whom
+ * an older copy still knows.
+ */
 export async function queueHistory(table: Table, did: Did, signal: AbortSignal): Promise<void> {
   const history = historyOf(table, did);
   const [last] = await table.scan({ prefix: history, limit: 1, isReverse: true });
@@ -119,7 +123,10 @@ const takers: Takers = {
   z: async () => null,
 };
 
-/** Takes what another device sends, and returns what changed. Nothing is passed on. `saidMs` is the time of its message. */
+/**
+ * Takes what another device sends, and returns what changed. Nothing is passed on. `saidMs` is
+ * the time of its message.
+ */
 export function applyItem(
   table: Table,
   { is, row }: Item,
@@ -286,7 +293,10 @@ async function takeRead(
   return { type: "changed", conversation: id, id: null, what: "read" };
 }
 
-/** Words that are not sent, and other choices: of each the later one. Of a group's timer its admin's word counts. */
+/**
+ * Words that are not sent, and other choices: of each the later one. Of a group's timer
+ * its admin's word counts.
+ */
 async function takeChosen(
   { table, batch, ...heard }: Taking,
   given: ChosenRow,

@@ -1,8 +1,9 @@
 /**
- * Which devices an identity has, as pure rules. The ledger orders root keys, and nothing else does: the number of a keyring
- * is that of its root key in the own proof. Its head lists the devices, is signed by that root key, and is sealed to each
- * listed device's own key, which a server never names. A head of a later number is a candidate until the proof shows its
- * key, and then it replaces all that came before: who isn't listed is out.
+ * Which devices an identity has, as pure rules. The ledger orders root keys, and nothing else does:
+ * the number of a keyring is that of its root key in the own proof. Its head lists the devices, is
+ * signed by that root key, and is sealed to each listed device's own key, which a server never
+ * names. A head of a later number is a candidate until the proof shows its key, and then it
+ * replaces all that came before: who isn't listed is out.
  * Source: docs/trust.md ("Own devices"), test/vectors/keyrings.
  */
 import { utf8 } from "../../core/codec/bytes.ts";
@@ -19,7 +20,10 @@ const candidateMsMax = hourMs;
 export type RingDevice = {
   readonly did: Did;
   readonly name: string;
-  /** X25519, in hex. Others seal heads to it; they have it from the code that the device showed, or from a head. */
+  /**
+   * X25519, in hex. Others seal heads to it; they have it from the code that the
+   * device showed, or from a head.
+   */
   readonly key: string;
   readonly addedMs: number;
   /** The device that accepted it; `null` for the first one. */
@@ -53,7 +57,9 @@ export type ProvenRoot = { readonly number: number; readonly root: string };
 const sorted = (devices: readonly RingDevice[]): RingDevice[] =>
   [...devices].sort((a, b) => (a.did < b.did ? -1 : 1));
 
-/** What the head's root key signs, together with the SHA-256 in hex of the secrets that go with it. */
+/**
+ * What the head's root key signs, together with the SHA-256 in hex of the secrets that go with it.
+ */
 export function headText(head: Head, secretsSha256: string): Uint8Array {
   const { did, number, root, maker, untilMs, devices } = head;
   const listed = sorted(devices).map((one) => [
@@ -97,8 +103,9 @@ const isRingDevice = (one: unknown): one is RingDevice =>
   (one["addedBy"] === null || isDid(String(one["addedBy"])));
 
 /**
- * Of one root key the devices only grow. What a device says of itself counts, and what another one says of it only where
- * nothing is known: a device of a thief could have new keys sealed for another device to a key which that one doesn't have.
+ * Of one root key the devices only grow. What a device says of itself counts, and what another one
+ * says of it only where nothing is known: a device of a thief could have new keys sealed for
+ * another device to a key which that one doesn't have.
  */
 function union(
   held: readonly RingDevice[],
@@ -117,9 +124,9 @@ const isSameHead = (a: Head, b: Head): boolean =>
   JSON.stringify([a, sorted(a.devices)]) === JSON.stringify([b, sorted(b.devices)]);
 
 /**
- * The keyring after a head whose signature by its own root key holds. Of the root key in force and of a candidate the devices
- * join; one of a later number becomes a candidate; an earlier one, or another of the same number, counts for nothing. `from`
- * is the device that said it.
+ * The keyring after a head whose signature by its own root key holds. Of the root key in force and
+ * of a candidate the devices join; one of a later number becomes a candidate; an earlier one, or
+ * another of the same number, counts for nothing. `from` is the device that said it.
  */
 export function hearHead(ring: Keyring, given: Head, from: Did | null = null): Keyring {
   const { head, candidates } = ring;
@@ -144,8 +151,9 @@ export function hearHead(ring: Keyring, given: Head, from: Did | null = null): K
 }
 
 /**
- * Whether a head that somebody has sent may be heard: the one of the root key in force here, or that the proof shows; and from
- * who is listed the next one. Any other would only keep this device from speaking with those who are missing in it.
+ * Whether a head that somebody has sent may be heard: the one of the root key in force here, or
+ * that the proof shows; and from who is listed the next one. Any other would only keep this device
+ * from speaking with those who are missing in it.
  */
 export function mayHear(
   { number, root }: Head,
@@ -160,9 +168,10 @@ export function mayHear(
 }
 
 /**
- * The keyring after a look at the own proof. The candidate whose key it shows is in force, with its devices and no others.
- * Others end when the proof shows another key of their number, or a minute past their rotation's time. The one that this
- * device has made stays until then: its rotation may be in force already, and is signed again otherwise.
+ * The keyring after a look at the own proof. The candidate whose key it shows is in force, with its
+ * devices and no others. Others end when the proof shows another key of their number, or a minute
+ * past their rotation's time. The one that this device has made stays until then: its rotation may
+ * be in force already, and is signed again otherwise.
  */
 export function settle(
   ring: Keyring,
@@ -182,11 +191,17 @@ export function settle(
   return isSame ? ring : { head, candidates };
 }
 
-/** Also one whose maker claims more time than a rotation has: it would silence this device for that long. */
+/**
+ * Also one whose maker claims more time than a rotation has: it would silence
+ * this device for that long.
+ */
 const isOver = ({ untilMs }: Head, nowMs: number): boolean =>
   nowMs > untilMs + minuteMs || untilMs > nowMs + candidateMsMax;
 
-/** The proof shows a root key of which this device has no head: it says and signs nothing, and asks the others. */
+/**
+ * The proof shows a root key of which this device has no head: it says and signs
+ * nothing, and asks the others.
+ */
 export const isBehind = ({ head }: Keyring, proven: ProvenRoot): boolean =>
   proven.number > head.number || (proven.number === head.number && proven.root !== head.root);
 

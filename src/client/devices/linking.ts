@@ -1,6 +1,6 @@
 /**
- * A new device of an identity, from its code to the identity in its key store; and the mail between the DIDs of devices.
- * Loaded by those alone that have devices.
+ * A new device of an identity, from its code to the identity in its key store; and the mail between
+ * the DIDs of devices. Loaded by those alone that have devices.
  * Source: docs/client.md "Devices".
  */
 import { abortedError } from "../base/failure.ts";
@@ -15,7 +15,10 @@ import { unkeptInbox } from "../store/unkept.ts";
 import { beginLink, type OwnDid } from "./codes.ts";
 import type { DeviceMail } from "./sync.ts";
 
-/** Of the DID of a device: in the same key store, of the same nodes and demands, and without alias or store. */
+/**
+ * Of the DID of a device: in the same key store, of the same nodes and demands,
+ * and without alias or store.
+ */
 export function deviceOptions(options: WaypostOptions): WaypostOptions {
   const own = [
     "store",

@@ -1,6 +1,6 @@
 /**
- * The other devices of an identity as those that share its sealing secrets: who replaces the key first, and whether all have
- * what is to be published.
+ * The other devices of an identity as those that share its sealing secrets: who replaces the key
+ * first, and whether all have what is to be published.
  * Source: docs/trust.md ("The sealing key").
  */
 import type { Did } from "../../core/codec/did.ts";
@@ -27,7 +27,9 @@ export function otherDevices(others: readonly Did[], here: Here): OtherDevices {
   };
 }
 
-/** Whether the Caches of all others have the keys that are here now. They go with the next message. */
+/**
+ * Whether the Caches of all others have the keys that are here now. They go with the next message.
+ */
 async function share(table: Table, sync: Sync, others: readonly Did[]): Promise<boolean> {
   await table.change(async (batch) => batch.log(keysKey));
   const number = (await table.get<number>(placeInLog(keysKey))) ?? 0;

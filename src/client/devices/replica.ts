@@ -1,6 +1,7 @@
 /**
- * The rows that own devices share, as far as each has them. A device is offered what it lacks, acknowledges it when its Cache
- * has it, requests what it has missed, and applies what another one offers; that is not offered again.
+ * The rows that own devices share, as far as each has them. A device is offered what it lacks,
+ * acknowledges it when its Cache has it, requests what it has missed, and applies what another one
+ * offers; that is not offered again.
  * Source: docs/client.md "Devices".
  */
 import type { Did } from "../../core/codec/did.ts";
@@ -40,7 +41,10 @@ export type PeerRow = DeviceFacts & {
   readonly toldMs?: number;
 };
 
-/** What a device gets next: changes from `after` up to `at`, or, with `at` null, rows of all that there is. */
+/**
+ * What a device gets next: changes from `after` up to `at`, or, with `at` null,
+ * rows of all that there is.
+ */
 type Offer = {
   readonly items: readonly Item[];
   readonly after: number;
@@ -89,7 +93,9 @@ export class Replica {
     });
   }
 
-  /** The next changes, or the next rows of all when there are none; `null` when it has everything. */
+  /**
+   * The next changes, or the next rows of all when there are none; `null` when it has everything.
+   */
   async offer(did: Did): Promise<Offer | null> {
     const peer = await this.peer(did);
     if (peer === null) return null;
@@ -140,8 +146,9 @@ export class Replica {
   }
 
   /**
-   * A device has the changes here up to `have`: the rest is offered again. When it has more than it was sent, and `tried` does
-   * not explain that, this store is an older copy: a change says so. Returns up to where it was sent until now.
+   * A device has the changes here up to `have`: the rest is offered again. When it has more than it
+   * was sent, and `tried` does not explain that, this store is an older copy: a change says so.
+   * Returns up to where it was sent until now.
    */
   async request(did: Did, have: number, tried: readonly number[]): Promise<number | null> {
     let sent: number | null = null;
@@ -153,7 +160,10 @@ export class Replica {
     return sent;
   }
 
-  /** Takes a row of another device, said at that time, which is not offered from here. Returns what changed. */
+  /**
+   * Takes a row of another device, said at that time, which is not offered from
+   * here. Returns what changed.
+   */
   async apply(json: unknown, saidMs: number): Promise<StoreChange | null> {
     const item = parseItem(json);
     if (item === null) return null;

@@ -1,6 +1,7 @@
 /**
- * What own devices say, sealed for them alone: a head and the secrets that go with it to each listed device's key, and all
- * else under the seed of the root key. So no server reads or writes between them, whatever it says of their DIDs.
+ * What own devices say, sealed for them alone: a head and the secrets that go with it to each
+ * listed device's key, and all else under the seed of the root key. So no server reads or writes
+ * between them, whatever it says of their DIDs.
  * Source: docs/trust.md ("Own devices").
  */
 import { sha256 } from "#sha256";
@@ -36,7 +37,10 @@ export type HeadWithKeys = { readonly head: Head; readonly identity: string };
 
 const madeShape = object({ made: array(text) });
 
-/** As another device gets it, with public keys of methods that own devices have added: what is this device's own is left out. */
+/**
+ * As another device gets it, with public keys of methods that own devices have added: what is this
+ * device's own is left out.
+ */
 export const withoutOwn = (identity: Identity, made: readonly string[] = []): string =>
   renderKept({ version: 1, ...identity, storeKey: new Uint8Array(32), made });
 
@@ -64,7 +68,10 @@ export async function sealHead(
   return encodeBase64(concatBytes(ephemeral, sealBytes(key, utf8(plain), utf8(headPurpose))));
 }
 
-/** `null` unless it was sealed to this device, is signed by its root key, and brings that key's seed. */
+/**
+ * `null` unless it was sealed to this device, is signed by its root key,
+ * and brings that key's seed.
+ */
 export async function openHead(
   sealedHead: string,
   deviceSecret: Uint8Array,

@@ -1,6 +1,6 @@
 /**
- * Which of the other devices stay under new keys: those that the user has seen. A device of a thief could list a helper between
- * that look and the new keys, or while a removal is interrupted.
+ * Which of the other devices stay under new keys: those that the user has seen. A device of a thief
+ * could list a helper between that look and the new keys, or while a removal is interrupted.
  * Source: docs/trust.md ("Own devices").
  */
 import type { Did } from "../../core/codec/did.ts";

@@ -1,8 +1,8 @@
 /**
- * Devices of one identity keep one another up to date by sealed messages between their own DIDs, of which nodes know
- * nothing. Each device numbers the rows that change there; another that missed some says up to where it has them and gets
- * the rest. A new one gets all rows, and so does one whose store is an older copy. A message is acknowledged when the other
- * devices' Caches have it.
+ * Devices of one identity keep one another up to date by sealed messages between their own DIDs, of
+ * which nodes know nothing. Each device numbers the rows that change there; another that missed
+ * some says up to where it has them and gets the rest. A new one gets all rows, and so does one
+ * whose store is an older copy. A message is acknowledged when the other devices' Caches have it.
  * Source: docs/client.md "Devices".
  */
 
@@ -63,7 +63,10 @@ export type Speech = {
   /** Whether this device has the secret of a published key, in hex. */
   readonly holds: (publicKey: string) => Promise<boolean>;
   readonly seal: (to: Did, said: SyncMessage, acked: string) => Promise<JsonContent>;
-  /** `said` is `null` when it doesn't count, and waits when it is early; `theirs` is empty when it can't be read. */
+  /**
+   * `said` is `null` when it doesn't count, and waits when it is early; `theirs` is
+   * empty when it can't be read.
+   */
   readonly open: (
     from: Did,
     json: unknown,
@@ -77,7 +80,10 @@ export type Speech = {
   ) => Uint8Array;
 };
 
-/** Unlike `syncType`, which wakes no one: it has a message that somebody wrote, for which a phone may ring. */
+/**
+ * Unlike `syncType`, which wakes no one: it has a message that somebody wrote,
+ * for which a phone may ring.
+ */
 const newsType = "application/vnd.waypost.news+json";
 /** Up to how many changes it may have heard are remembered. */
 const triedMax = 100;
@@ -109,7 +115,10 @@ export class Sync {
   readonly #signal: AbortSignal;
   readonly #peers = new Map<Did, SyncPeer>();
   readonly #hearing = inOrder<Did>();
-  /** What was said under keys of which the proof shows that they were replaced. Beyond the bound it is asked for again. */
+  /**
+   * What was said under keys of which the proof shows that they were replaced. Beyond the
+   * bound it is asked for again.
+   */
   readonly #early: { readonly did: Did; readonly said: unknown; readonly sentMs: number }[] = [];
   readonly #progress = new Waiters();
   #logged: number;
@@ -156,7 +165,7 @@ export class Sync {
     await this.#hearEarly();
   }
 
-  // --------------------------------------------------------------------------------------------------- telling
+  // --------------------------------------------------------------------------------------- telling
 
   get isSyncing(): boolean {
     return this.#isBehind(this.#logged);
@@ -166,7 +175,10 @@ export class Sync {
     return [...this.#peers.values()].some(({ taken, isFailing }) => taken < number && !isFailing);
   }
 
-  /** Resolves when every device's Cache has what was logged until now, refused it, or takes longer than 4 s. */
+  /**
+   * Resolves when every device's Cache has what was logged until now, refused it,
+   * or takes longer than 4 s.
+   */
   async synced(): Promise<void> {
     const number = this.#logged;
     const untilMs = performance.now() + devicesWaitMs;
@@ -199,7 +211,10 @@ export class Sync {
     }
   }
 
-  /** Who has not acknowledged this keyring is told at each start, by what it is asked then, and once a day. */
+  /**
+   * Who has not acknowledged this keyring is told at each start, by what it is
+   * asked then, and once a day.
+   */
   async #tellOfKeys(did: Did): Promise<void> {
     const row = await this.#replica.peer(did);
     const nowMs = this.#own.nowMs();
@@ -253,7 +268,7 @@ export class Sync {
     if (sent instanceof ClientError && isTemporary(sent)) throw sent;
   }
 
-  // ------------------------------------------------------------------------------------------------- hearing
+  // --------------------------------------------------------------------------------------- hearing
 
   /** A message from anybody: applied when a device sent it, and then acknowledged. */
   async #take(fill: Fill): Promise<ReadMessage> {
@@ -285,7 +300,10 @@ export class Sync {
     return filled;
   }
 
-  /** Content is written as it is opened; what this device can't open is dropped, and asked for when somebody reads it. */
+  /**
+   * Content is written as it is opened; what this device can't open is dropped, and asked
+   * for when somebody reads it.
+   */
   async #fillOpened(
     fill: Fill,
     write: Write,
@@ -319,7 +337,10 @@ export class Sync {
       });
   }
 
-  /** Of a device that was removed: what it had passed on, and no choice later than one that was made since. */
+  /**
+   * Of a device that was removed: what it had passed on, and no choice later than
+   * one that was made since.
+   */
   async #applyRemoved(said: unknown, sentMs: number): Promise<void> {
     const items = isRecord(said) && Array.isArray(said["items"]) ? said["items"] : [];
     for (const item of items) await this.#apply(item as Item, sentMs - postdatedMs);
@@ -340,7 +361,8 @@ export class Sync {
     if (isRecord(want)) await this.#give(did, String(want["id"]), want["digest"]);
     if (!Array.isArray(items) || !isInteger(after) || (isInteger(at) && at <= seen)) return;
     if (after > seen) return this.#ask(did, askMs);
-    // It does not know what it has sent: its store is an older copy, which lacks that, and what it got.
+    // It does not know what it has sent: its store is an older copy, which
+    // lacks that, and what it got.
     if (!isKnown) await queueHistory(this.#table, did, this.#signal);
     for (const item of items) await this.#apply(item, sentMs);
     if (isInteger(at)) await this.#replica.change(did, (row) => ({ ...row, seen: at }));
@@ -355,7 +377,10 @@ export class Sync {
     peer?.news.wake();
   }
 
-  /** Who knows another keyring receives this one, or sends its own: at once when it says something new, and then once a minute. */
+  /**
+   * Who knows another keyring receives this one, or sends its own: at once when it says something
+   * new, and then once a minute.
+   */
   async #hearOfKeys(did: Did, theirs: string): Promise<void> {
     const [row, peer] = [await this.#replica.peer(did), this.#peers.get(did)];
     if (row === null || peer === undefined) return;
@@ -413,7 +438,10 @@ export class Sync {
     );
   }
 
-  /** Says how far this device is: once, where several parts come that don't follow. Again until it could be sent. */
+  /**
+   * Says how far this device is: once, where several parts come that don't follow.
+   * Again until it could be sent.
+   */
   #ask(did: Did, waitMs: number): void {
     const peer = this.#peers.get(did);
     if (peer === undefined || peer.isAsking) return;
@@ -439,8 +467,9 @@ export class Sync {
 }
 
 /**
- * What a device says, before it is sealed. Changes follow `after` and lead to `at`, and the other may have heard up to one of `tried`; rows of
- * its history stand alone. `have`: how far it has the other's changes; `lacks`: a published key whose secret it lacks.
+ * What a device says, before it is sealed. Changes follow `after` and lead to `at`, and the other
+ * may have heard up to one of `tried`; rows of its history stand alone. `have`: how far it has the
+ * other's changes; `lacks`: a published key whose secret it lacks.
  */
 type SyncMessage =
   | Readonly<{ v: 1; items: readonly Item[]; after: number; at: number; tried: readonly number[] }>

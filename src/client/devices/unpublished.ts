@@ -1,6 +1,7 @@
 /**
- * Keys that another device has made, and whose document it could not publish before it was lost: what a removed device had in
- * the document still counts. Any device that has the keys in force can publish it.
+ * Keys that another device has made, and whose document it could not publish before it was
+ * lost: what a removed device had in the document still counts. Any device that has the keys
+ * in force can publish it.
  * Source: docs/trust.md ("Own devices").
  */
 import { equalBytes } from "../../core/codec/bytes.ts";
@@ -24,7 +25,10 @@ async function isUnpublished({ client, secrets }: OwnIdentity): Promise<boolean>
   return isHeld && baseRoot < rootKeys.length - 1;
 }
 
-/** Ends such a removal, at the user's call. Says whether the device was one of those that had been removed by it. */
+/**
+ * Ends such a removal, at the user's call. Says whether the device was one of those
+ * that had been removed by it.
+ */
 export async function endUnpublished(
   { identity, table }: OwnStore,
   did: string,

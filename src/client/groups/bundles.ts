@@ -1,6 +1,6 @@
 /**
- * What members of a group show one another: signed statements of its maker and signed leavings, in the form in which they
- * are sent; and the row in which a device keeps a group.
+ * What members of a group show one another: signed statements of its maker and signed leavings, in
+ * the form in which they are sent; and the row in which a device keeps a group.
  * Source: docs/protocol.md ("Groups").
  */
 import { type Did, isDid } from "../../core/codec/did.ts";
@@ -40,7 +40,10 @@ const [statementsMax, leavingsMax] = [8, membersMax];
 const bundleCharactersMax = 60_000;
 /** Of a statement what is no part of the state: names of members, key and signature. */
 const signedCharactersMax = 400;
-/** Of one group: of its admin, of members, and of others, who can be as many as one likes. Of one member two. */
+/**
+ * Of one group: of its admin, of members, and of others, who can be as many as one
+ * likes. Of one member two.
+ */
 const [waitingOfMakerMax, waitingOfMembersMax, waitingOfOthersMax] = [4, 8, 4];
 const waitingOfOneMax = 2;
 const owedMax = 4;
@@ -68,7 +71,10 @@ export type GroupRow = Bundle &
     readonly root: string;
     /** The version in which this identity accepted to be in it; 0 when it did not. */
     readonly joined: number;
-    /** Of the groups that it was: what their admins have signed, which the next one may not have heard. */
+    /**
+     * Of the groups that it was: what their admins have signed, which the
+     * next one may not have heard.
+     */
     readonly removals?: readonly SignedStatement[];
     /** What can't be judged yet, and since when. */
     readonly waiting: readonly {
@@ -76,23 +82,37 @@ export type GroupRow = Bundle &
       readonly from: Did;
       readonly sinceMs: number;
     }[];
-    /** The versions that changes of this identity's devices replaced, by DID; of the name under "". */
+    /**
+     * The versions that changes of this identity's devices replaced, by DID; of the name under "".
+     */
     readonly was: Readonly<Record<string, number>>;
     /** What other own devices have, of which this one can't judge everything so far. */
     readonly owed?: readonly OwedRow[];
-    /** The maker's root key, in hex, when they last wrote to the group of this id: they had not handed it over before. */
+    /**
+     * The maker's root key, in hex, when they last wrote to the group of this id: they had
+     * not handed it over before.
+     */
     readonly spoke?: { readonly id: string; readonly key: string };
     /** Hand-overs by replaced keys that members have shown, until one of them counts. */
     readonly shown?: Shown;
-    /** When its identity was restored from a backup: a hand-over of an own group may be missing since. */
+    /**
+     * When its identity was restored from a backup: a hand-over of an own
+     * group may be missing since.
+     */
     readonly restoredMs?: number;
     /** Of which id this device has signed a hand-over: under new keys it says so again. */
     readonly handedOver?: string;
     /** At the maker's devices, the version of when this one began with the keys in force. */
     readonly keysSince?: number;
-    /** At the device that made the keys in force: the members have not been told so far what the group is under them. */
+    /**
+     * At the device that made the keys in force: the members have not been told so far what
+     * the group is under them.
+     */
     readonly isUntold?: boolean;
-    /** Of another's group: nothing in its state but what its maker has signed. Missing in rows of earlier versions. */
+    /**
+     * Of another's group: nothing in its state but what its maker has signed. Missing in
+     * rows of earlier versions.
+     */
     readonly isSigned?: true;
   };
 /** `root`: the root key of this identity under which it came, in hex. */
@@ -119,7 +139,7 @@ export function withState(row: GroupRow, state: GroupState, own: Did): GroupRow 
   return { ...row, state, joined: stays ? (state.members[own]?.[1] ?? 0) : row.joined };
 }
 
-// ------------------------------------------------------------------------------------------------------------ form
+// -------------------------------------------------------------------------------------------- form
 
 export function renderBundle({
   statements,
@@ -193,9 +213,11 @@ function signatureIn(json: unknown): BySignature | null {
 const countIn = ({ members }: Statement): number =>
   Object.values(members).filter(([value]) => value === "in").length;
 
-// ------------------------------------------------------------------------------------------------------------ keeping
+// ----------------------------------------------------------------------------------------- keeping
 
-/** What others don't already say; of the same, what the key in force has signed. The newest first. */
+/**
+ * What others don't already say; of the same, what the key in force has signed. The newest first.
+ */
 export function keepStatements(
   held: readonly SignedStatement[],
   given: SignedStatement,
@@ -224,7 +246,9 @@ export function keepHandOvers(...all: readonly (readonly SignedHandOver[])[]): S
   return kept.slice(0, handOversMax);
 }
 
-/** As much as is small content: before all else the newest statement, which counts without the rest. */
+/**
+ * As much as is small content: before all else the newest statement, which counts without the rest.
+ */
 export function fitting({ statements, leavings, handOvers = [] }: Bundle): Bundle {
   let left = bundleCharactersMax;
   const fits = (one: unknown): boolean => {
@@ -246,7 +270,10 @@ export function fitting({ statements, leavings, handOvers = [] }: Bundle): Bundl
 export const hasRoomInBundle = ({ maker, nonce, name, members }: GroupState): boolean =>
   JSON.stringify([maker, nonce, name, members]).length + signedCharactersMax <= bundleCharactersMax;
 
-/** The last ones, each once. What others bring pushes out nothing of the admin's, nor what one member brings another's. */
+/**
+ * The last ones, each once. What others bring pushes out nothing of the admin's, nor what one
+ * member brings another's.
+ */
 export function addWaiting(
   { state, waiting }: GroupRow,
   one: GroupRow["waiting"][number] | null,
@@ -274,7 +301,7 @@ export function addOwed(owed: readonly OwedRow[], one: OwedRow): OwedRow[] {
   return [...others, one].slice(-owedMax);
 }
 
-// ------------------------------------------------------------------------------------------------------------ own devices
+// ------------------------------------------------------------------------------------- own devices
 
 /** The versions of parts that the next state replaces, by DID; of the name under "". */
 export function replacedBy(before: GroupState | null, after: GroupState): Record<string, number> {
@@ -288,7 +315,10 @@ export function replacedBy(before: GroupState | null, after: GroupState): Record
   return was;
 }
 
-/** Whether a change by one of this identity's devices has lost against what another one says without knowing it. */
+/**
+ * Whether a change by one of this identity's devices has lost against what another one
+ * says without knowing it.
+ */
 export function overtaken(before: GroupRow, given: GroupRow, merged: GroupRow): boolean {
   const partsOf = ({ name, members }: GroupState): Record<string, readonly [string, number]> => {
     return { ...members, "": name };
@@ -301,7 +331,10 @@ export function overtaken(before: GroupRow, given: GroupRow, merged: GroupRow): 
   });
 }
 
-/** What counts so far of an own device's word of a group of this identity: nothing that no clock has reached. `root`: in force. */
+/**
+ * What counts so far of an own device's word of a group of this identity: nothing that no clock has
+ * reached. `root`: in force.
+ */
 export function nearRow(
   row: GroupRow,
   { own, root, nowMs }: { readonly own: Did; readonly root: string; readonly nowMs: number },
@@ -348,7 +381,10 @@ export const followedIn = (
   own: Did,
 ): SignedHandOver[] => handOvers.filter((one) => one.maker !== own || isFollowed(row, one));
 
-/** Of two devices, for a group of their own. `root` is the root key of this identity, under which its own groups count. */
+/**
+ * Of two devices, for a group of their own. `root` is the root key of this identity, under
+ * which its own groups count.
+ */
 export function mergeRows(
   held: GroupRow,
   given: GroupRow,
@@ -396,7 +432,7 @@ export function mergeRows(
   };
 }
 
-// ------------------------------------------------------------------------------------------------------------ migration
+// --------------------------------------------------------------------------------------- migration
 
 type RowBefore = {
   readonly id: string;
@@ -410,8 +446,9 @@ type RowBefore = {
 };
 
 /**
- * As this version keeps it. A group of an earlier one goes on with the same members; its maker is its admin. And where that had
- * stored what another own device said, as a thief's may be, parts of another form are left out: they would end each start.
+ * As this version keeps it. A group of an earlier one goes on with the same members; its maker is
+ * its admin. And where that had stored what another own device said, as a thief's may be, parts of
+ * another form are left out: they would end each start.
  */
 export function upgradeRow(row: GroupRow | RowBefore, wereIn: readonly string[] = []): GroupRow {
   if ("v" in row) return readableParts(row);
@@ -449,7 +486,10 @@ function readableParts(row: GroupRow): GroupRow {
 const signedIn = <One>(all: readonly One[]): One[] =>
   Array.isArray(all) ? all.filter((one) => signatureIn(one) !== null) : [];
 
-/** What a change shows of a group, in its history. `hasNewAdmin`: who signed it is the admin from then on. */
+/**
+ * What a change shows of a group, in its history. `hasNewAdmin`: who signed it
+ * is the admin from then on.
+ */
 export const historyLine = (state: GroupState, isNew: boolean, hasNewAdmin: boolean) => ({
   v: 2,
   name: state.name[0],

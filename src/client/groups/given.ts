@@ -1,6 +1,7 @@
 /**
- * The row of a group that another own device shows. That device may be a thief's, which is removed later: so every part has
- * the form in which this version keeps it, or is left out, and what others sign has the form in which members show it.
+ * The row of a group that another own device shows. That device may be a thief's, which is removed
+ * later: so every part has the form in which this version keeps it, or is left out, and what others
+ * sign has the form in which members show it.
  * Source: docs/trust.md ("Own devices").
  */
 import { type Did, isDid } from "../../core/codec/did.ts";

@@ -1,7 +1,8 @@
 /**
- * Handing a group over, as pure rules. The admin of a group id is its maker for good, so the next admin founds another id,
- * that of (their DID, the id before), and the conversation goes on there. A hand-over is written once: the first that was
- * followed holds. Before an admin signs one, each of their own devices says that it has signed no other.
+ * Handing a group over, as pure rules. The admin of a group id is its maker for good, so the next
+ * admin founds another id, that of (their DID, the id before), and the conversation goes on there.
+ * A hand-over is written once: the first that was followed holds. Before an admin signs one, each
+ * of their own devices says that it has signed no other.
  * Source: docs/protocol.md ("Groups"), test/vectors/groups.
  */
 import { type Did, isDid } from "../../core/codec/did.ts";
@@ -28,7 +29,9 @@ export type Former = HandOver & { readonly atMs: number };
 export type Succession = {
   readonly state: GroupState;
   readonly former?: readonly Former[];
-  /** Somebody else to whom a former admin has handed the group over, too: not followed, and shown. */
+  /**
+   * Somebody else to whom a former admin has handed the group over, too: not followed, and shown.
+   */
   readonly second?: Did | null;
 };
 
@@ -39,8 +42,9 @@ export const namesOf = ({ former = [], state }: Succession): readonly string[] =
 ];
 
 /**
- * Goes on to the next group as far as hand-overs lead that count: when its admin has said something there (`founded` has its
- * id), or has handed it over in turn. The state of the next group is empty until what its admin said is joined.
+ * Goes on to the next group as far as hand-overs lead that count: when its admin has said something
+ * there (`founded` has its id), or has handed it over in turn. The state of the next group is empty
+ * until what its admin said is joined.
  */
 export function follow<Row extends Succession>(
   row: Row,
@@ -68,7 +72,10 @@ export function isFollowed(
   return isOf(state) || former.some(isOf);
 }
 
-/** How often the conversation was handed over, as far as it is known here; no more often than `handOversMax` it may be. */
+/**
+ * How often the conversation was handed over, as far as it is known here; no more often than
+ * `handOversMax` it may be.
+ */
 export function timesHandedOver(
   { state, former = [] }: Succession,
   handOvers: readonly HandOver[],
@@ -89,7 +96,10 @@ export function withoutNext({ next: _, ...state }: GroupState): GroupState {
   return state;
 }
 
-/** The next admin goes on with the state as it is. The same object when this identity is not the next admin, or not in. */
+/**
+ * The next admin goes on with the state as it is. The same object when this identity is not
+ * the next admin, or not in.
+ */
 export function found<Row extends Succession>(row: Row, own: Did, nowMs: number): Row {
   const isFull = (row.former ?? []).length >= handOversMax;
   const state = isHandedOver(row.state) && !isFull ? successorOf(row.state) : null;
@@ -115,22 +125,25 @@ function withHandOver<Row extends Succession>(row: Row, one: HandOver): Row {
 }
 
 /**
- * Of two own devices the one that has gone further on the same way. Where they went different ways each keeps its own: what
- * was followed holds, and of when a device did so there is only its word.
+ * Of two own devices the one that has gone further on the same way. Where they went different ways
+ * each keeps its own: what was followed holds, and of when a device did so there is only its word.
  */
 export function furtherOf(held: Succession, given: Succession): "held" | "given" | "both" {
   if (held.state.id === given.state.id) return "both";
   return namesOf(given).includes(held.state.id) ? "given" : "held";
 }
 
-/** The way as another own device has gone on, from where this one stands: the conversation stays at its place. */
+/**
+ * The way as another own device has gone on, from where this one stands: the
+ * conversation stays at its place.
+ */
 export function wayOn(held: Succession, given: Succession): readonly Former[] {
   const { former = [] } = given;
   const at = former.findIndex(({ id }) => id === held.state.id);
   return at < 0 ? (held.former ?? []) : [...(held.former ?? []), ...former.slice(at)];
 }
 
-// ------------------------------------------------------------------------------------------------------ own devices
+// ------------------------------------------------------------------------------------- own devices
 
 /** Whether each id is that of its maker and nonce. */
 export const isNamedRight = ({ former = [], state }: Succession): boolean =>

@@ -6,7 +6,9 @@ import type { Did } from "../../core/codec/did.ts";
 import type { GroupRow, SignedLeaving } from "./bundles.ts";
 import { type GroupState, isIn, joinStates, type Statement } from "./statements.ts";
 
-/** Of one bundle. Who has more of them shows the next ones to a member who has another state still. */
+/**
+ * Of one bundle. Who has more of them shows the next ones to a member who has another state still.
+ */
 const leavingsMax = 8;
 const nothing: Pick<GroupState, "name" | "members" | "left"> = {
   name: ["", 0],

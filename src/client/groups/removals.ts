@@ -1,8 +1,9 @@
 /**
- * Removals that the next admin of a group has not heard. An admin's device that goes on from an older copy of its store may
- * hand the group over without one that only a member had heard, and another device of the admin may take somebody out before
- * it hears of the hand-over. So members keep what the former admin has signed, and the admin's devices what they had; they
- * show it to the next one, who takes it up as a maker does after new keys: a removal, and nothing else.
+ * Removals that the next admin of a group has not heard. An admin's device that goes on from an
+ * older copy of its store may hand the group over without one that only a member had heard, and
+ * another device of the admin may take somebody out before it hears of the hand-over. So members
+ * keep what the former admin has signed, and the admin's devices what they had; they show it to the
+ * next one, who takes it up as a maker does after new keys: a removal, and nothing else.
  * Source: docs/protocol.md ("Groups"), D643.
  */
 import type { Did } from "../../core/codec/did.ts";
@@ -15,8 +16,9 @@ const lateMs = 30 * dayMs;
 const keptMax = 8;
 
 /**
- * The state of the next admin with what a former one has signed. It counts of people of whom the next one has said nothing
- * since, and in no version that could count only later. The same object when nothing changes.
+ * The state of the next admin with what a former one has signed. It counts of people of whom the
+ * next one has said nothing since, and in no version that could count only later. The same
+ * object when nothing changes.
  */
 export function withRemovals(
   { state, former = [] }: Succession,
@@ -53,7 +55,10 @@ export const removalsFor = <Signed extends { readonly statement: Statement }>(
   nowMs: number,
 ): Signed[] => (to === row.state.maker ? missingRemovals(row, row.removals ?? [], nowMs) : []);
 
-/** What a device of the former admin keeps: it signs that when it shows it, by the key in force then. */
+/**
+ * What a device of the former admin keeps: it signs that when it shows it,
+ * by the key in force then.
+ */
 export function ownStatements({ id, maker, nonce, name, members }: GroupState, root: string) {
   const statement: Statement = { id, maker, nonce, name, members };
   return [{ statement, key: root, signature: "" }];

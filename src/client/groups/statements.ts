@@ -1,8 +1,8 @@
 /**
- * What a group says of itself, as pure rules. The admin of a group is its maker. A statement is a whole state that the
- * maker's root key signed; each part of it (the name, whether somebody is in) has a version, and of two parts the later
- * one counts. So states join in any order to the same one, on every device and at every member. Who leaves signs that
- * with the own root key.
+ * What a group says of itself, as pure rules. The admin of a group is its maker. A statement is a
+ * whole state that the maker's root key signed; each part of it (the name, whether somebody is in)
+ * has a version, and of two parts the later one counts. So states join in any order to the same
+ * one, on every device and at every member. Who leaves signs that with the own root key.
  * Source: docs/protocol.md ("Groups"), test/vectors/groups.
  */
 import { sha256 } from "#sha256";
@@ -16,7 +16,10 @@ import { isName } from "../mail/notes.ts";
 
 /** Parts of one statement: of each who was ever in it one stays. */
 const partsMax = 1_000;
-/** Beyond it an earlier key or another own device adds nobody: a statement has room for what its maker says. */
+/**
+ * Beyond it an earlier key or another own device adds nobody: a statement has room
+ * for what its maker says.
+ */
 const addedPartsMax = 500;
 /** Likewise, in JSON: a DID may be long. Half of a bundle. */
 const addedCharactersMax = 30_000;
@@ -58,7 +61,7 @@ export function emptyGroup(maker: Did, nonce: string): GroupState {
   return { id: groupIdOf(maker, nonce), maker, nonce, name: ["", 0], members: {}, left: {} };
 }
 
-// --------------------------------------------------------------------------------------------------- canonical form
+// ---------------------------------------------------------------------------------- canonical form
 
 /** Of a group, by DID: JSON without spaces, integers and text as in RFC 8785. */
 const sortedEntries = <T>(record: Readonly<Record<string, T>>): [string, T][] =>
@@ -79,7 +82,10 @@ export const leavingText = ({ id, did, version }: Leaving): Uint8Array =>
 export const handOverText = ({ id, next }: HandOver): Uint8Array =>
   utf8(`svc:group-next:v2|${JSON.stringify([id, next])}`);
 
-/** Of a whole state: of those who left only who would be in otherwise. Names the state in each message to the group. */
+/**
+ * Of a whole state: of those who left only who would be in otherwise. Names the state in
+ * each message to the group.
+ */
 export function stateDigest(state: GroupState): string {
   const gone = sortedEntries(state.left).filter(
     ([did, version]) => state.members[did]?.[0] === "in" && state.members[did][1] <= version,
@@ -89,7 +95,7 @@ export function stateDigest(state: GroupState): string {
   return encodeHex(sha256(utf8(`svc:group-state:v2|${text}`)).subarray(0, 16));
 }
 
-// ------------------------------------------------------------------------------------------------------------ reading
+// ----------------------------------------------------------------------------------------- reading
 
 const isVersion = (value: unknown): value is number => isInteger(value) && value >= 0;
 
@@ -116,8 +122,8 @@ const isMemberPart = (part: unknown): part is MemberPart =>
   isVersion(part[1]);
 
 /**
- * Of what another own device says only what others would read: one part of another form makes a whole statement none. `null`
- * when it names no group.
+ * Of what another own device says only what others would read: one part of another form makes a
+ * whole statement none. `null` when it names no group.
  */
 export function readableState(json: unknown): GroupState | null {
   const state = isRecord(json) ? json : {};
@@ -141,7 +147,10 @@ export function readableState(json: unknown): GroupState | null {
 const partsIn = (json: unknown): [string, unknown][] =>
   Object.entries(isRecord(json) ? json : {}).filter(([did]) => isDid(did));
 
-/** Without people of whom nothing is known here, where there is no room for them; those who are in come first. */
+/**
+ * Without people of whom nothing is known here, where there is no room for them;
+ * those who are in come first.
+ */
 export function withRoom(given: GroupState, known: GroupState): GroupState {
   const members = membersWithRoom(given.members, known.members);
   if (members === given.members) return given;
@@ -167,9 +176,11 @@ function membersWithRoom(given: Members, known: Members): Members {
   return Object.fromEntries([...others, ...kept]);
 }
 
-// ------------------------------------------------------------------------------------------------------------- joining
+// ----------------------------------------------------------------------------------------- joining
 
-/** The later part. Of one version "out" counts before "in", and of names the one with greater bytes. */
+/**
+ * The later part. Of one version "out" counts before "in", and of names the one with greater bytes.
+ */
 function laterPart<Value extends string>(
   a: VersionedPart<Value> | undefined,
   b: VersionedPart<Value> | undefined,
@@ -187,7 +198,8 @@ function compareText(a: string, b: string): number {
 }
 
 /**
- * Commutative, associative and idempotent: who has heard the same has the same state. The same object when nothing changes.
+ * Commutative, associative and idempotent: who has heard the same has the same state. The same
+ * object when nothing changes.
  */
 export function joinStates(
   state: GroupState,
@@ -214,7 +226,10 @@ export function joinStates(
   return next === undefined ? joined : { ...joined, next };
 }
 
-/** Of two to whom a maker has handed over, which the rules prevent: the same one for all who have followed neither. */
+/**
+ * Of two to whom a maker has handed over, which the rules prevent: the same one for all
+ * who have followed neither.
+ */
 const nextOf = (a: Did | undefined, b: Did | undefined): Did | undefined =>
   a === undefined || (b !== undefined && b < a) ? b : a;
 
@@ -240,7 +255,10 @@ const nextVersion = (state: GroupState, nowMs: number): number =>
 export const mustWait = (versions: readonly number[], nowMs: number): boolean =>
   !isReached(Math.max(0, ...versions) * secondMs, nowMs);
 
-/** Without what is so far ahead: also an own device's word waits for its time. The same object when nothing is. */
+/**
+ * Without what is so far ahead: also an own device's word waits for its time. The
+ * same object when nothing is.
+ */
 export function nearState(state: GroupState, nowMs: number): GroupState {
   const isNear = (version: number) => !mustWait([version], nowMs);
   if ([...versionsOf(state), ...Object.values(state.left)].every(isNear)) return state;
@@ -254,7 +272,10 @@ export function nearState(state: GroupState, nowMs: number): GroupState {
   };
 }
 
-/** For the maker under new keys: what was said of a time to come is said of now, and a leaving of then is none. */
+/**
+ * For the maker under new keys: what was said of a time to come is said of now, and a
+ * leaving of then is none.
+ */
 export function withNearVersions(state: GroupState, nowMs: number): GroupState {
   const near = nearState(state, nowMs);
   if (near === state) return state;
@@ -266,14 +287,14 @@ export function withNearVersions(state: GroupState, nowMs: number): GroupState {
 }
 
 /**
- * By which key a statement was signed, as far as the reader has proven the maker's root keys. Of a random DID it is
- * `in_force` only when the message itself comes from the maker.
+ * By which key a statement was signed, as far as the reader has proven the maker's root keys. Of a
+ * random DID it is `in_force` only when the message itself comes from the maker.
  */
 type SignedBy = "in_force" | "earlier" | "other";
 
 /**
- * What an earlier key says waits an hour longer: said again by the maker, with a later version, it must not be what others wait
- * for, nor any change after it.
+ * What an earlier key says waits an hour longer: said again by the maker, with a later version, it
+ * must not be what others wait for, nor any change after it.
  */
 const healedMarginMs = hourMs;
 
@@ -281,7 +302,10 @@ type Hearing = {
   readonly own: Did;
   readonly signedBy: SignedBy;
   readonly nowMs: number;
-  /** At the maker, where a member brings it: the version of when this device began with the keys in force. */
+  /**
+   * At the maker, where a member brings it: the version of when this device
+   * began with the keys in force.
+   */
   readonly keysSince?: number | undefined;
 };
 
@@ -314,9 +338,10 @@ export const isSameState = (a: GroupState, b: GroupState): boolean =>
   JSON.stringify([...comparedParts(b), sortedEntries(b.left), b.next]);
 
 /**
- * What an earlier key of the maker has said, heard by a device of the maker: a removal is taken, and anything else is said
- * again as it is here, with a later version. A member of whom nothing is known here is out. A removal of a later version than
- * `until` is none: the key was replaced by then. So whom its thief has taken out stays in once they are asked in again.
+ * What an earlier key of the maker has said, heard by a device of the maker: a removal is taken,
+ * and anything else is said again as it is here, with a later version. A member of whom nothing is
+ * known here is out. A removal of a later version than `until` is none: the key was replaced by
+ * then. So whom its thief has taken out stays in once they are asked in again.
  */
 export function heal(
   state: GroupState,
@@ -345,9 +370,10 @@ export function heal(
 }
 
 /**
- * Of two devices of the maker, each with the number of the root key under which its state counts: of one number they join.
- * Otherwise the state under the later key is the beginning, and what the other device had is healed. To whom that device had
- * the group handed over ends with its key: a removed one may have said so.
+ * Of two devices of the maker, each with the number of the root key under which its state counts:
+ * of one number they join. Otherwise the state under the later key is the beginning, and what the
+ * other device had is healed. To whom that device had the group handed over ends with its key: a
+ * removed one may have said so.
  */
 export function mergeOwn(held: OwnState | null, given: OwnState): OwnState {
   if (held === null) return given;
@@ -360,9 +386,12 @@ export function mergeOwn(held: OwnState | null, given: OwnState): OwnState {
 }
 type OwnState = { readonly root: number; readonly state: GroupState };
 
-// ------------------------------------------------------------------------------------------------------- handing over
+// ------------------------------------------------------------------------------------ handing over
 
-/** The group that the next admin founds: the same state, which from then on counts under their root key. */
+/**
+ * The group that the next admin founds: the same state, which from then on
+ * counts under their root key.
+ */
 export function successorOf({ next: maker, ...state }: GroupState): GroupState | null {
   if (maker === undefined) return null;
   return { ...state, id: groupIdOf(maker, state.id), maker, nonce: state.id };
@@ -372,7 +401,7 @@ export function successorOf({ next: maker, ...state }: GroupState): GroupState |
 export const hearHandOver = (state: GroupState, { id, next }: HandOver): GroupState =>
   id === state.id ? joinStates(state, { ...state, next }) : state;
 
-// ------------------------------------------------------------------------------------------------------------ changing
+// ---------------------------------------------------------------------------------------- changing
 
 type Wish = {
   readonly name?: string;
@@ -391,8 +420,8 @@ export function withChange(state: GroupState, wish: Wish, nowMs: number): GroupS
 }
 
 /**
- * For the maker: who left is out, in the version after all that are known here. No clock has a say: one that is far ahead
- * would keep what the user changes later from counting.
+ * For the maker: who left is out, in the version after all that are known here. No clock has a say:
+ * one that is far ahead would keep what the user changes later from counting.
  */
 export function takeUpLeavings(state: GroupState): GroupState {
   const gone = Object.keys(state.left).filter(
@@ -401,7 +430,7 @@ export function takeUpLeavings(state: GroupState): GroupState {
   return gone.length === 0 ? state : withChange(state, { remove: gone }, 0);
 }
 
-// ------------------------------------------------------------------------------------------------------------- passing on
+// -------------------------------------------------------------------------------------- passing on
 
 /** What the others don't already say together, so that each part of the state has who signed it. */
 export function undominated<T extends { readonly statement: Statement }>(all: readonly T[]): T[] {
@@ -427,8 +456,9 @@ function addsNothing(
 }
 
 /**
- * How a message to the group that shows another state is answered: by the maker at once, by others a while later, once an
- * hour for each digest of each member. Who is out learns that from the maker only, and shows it to members who write to them as if they were in.
+ * How a message to the group that shows another state is answered: by the maker at once, by others
+ * a while later, once an hour for each digest of each member. Who is out learns that from the maker
+ * only, and shows it to members who write to them as if they were in.
  */
 export function answerTo(
   state: GroupState,
@@ -444,7 +474,10 @@ export function answerTo(
   return own === state.maker ? "now" : "later";
 }
 
-/** What was said may have been sealed to a key that was lost: so long later it is said again, and asked again. */
+/**
+ * What was said may have been sealed to a key that was lost: so long later it is
+ * said again, and asked again.
+ */
 export const answerAgainMs = hourMs;
 export const askAgainMs = dayMs;
 

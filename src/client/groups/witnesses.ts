@@ -1,7 +1,8 @@
 /**
- * Hand-overs that only a replaced key of their maker has signed: a thief may have that key, and no signature has a time. One of
- * them has done its work where the next admin has founded their group, and where people who are in say that they went there;
- * then it counts, since it says nothing that the next admin has not signed.
+ * Hand-overs that only a replaced key of their maker has signed: a thief may have that key, and no
+ * signature has a time. One of them has done its work where the next admin has founded their group,
+ * and where people who are in say that they went there; then it counts, since it says nothing that
+ * the next admin has not signed.
  * Source: docs/trust.md ("Own devices"), docs/protocol.md ("Groups"), D676.
  */
 import type { Did } from "../../core/codec/did.ts";
@@ -28,8 +29,9 @@ export function withShown(shown: Shown, from: Did, all: readonly HandOver[]): Sh
 type Seen = { readonly state: GroupState; readonly shown: Shown; readonly own: Did };
 
 /**
- * Whether enough people show that they have followed it: two, or the only one there is; to the maker all. They are in by the
- * state that is known here, and neither this identity nor one of the two whom it is about.
+ * Whether enough people show that they have followed it: two, or the only one there is; to the
+ * maker all. They are in by the state that is known here, and neither this identity nor one of
+ * the two whom it is about.
  */
 export function isWitnessed(one: HandOver, { state, shown, own }: Seen): boolean {
   const about: readonly string[] = [own, one.maker, one.next];
@@ -40,7 +42,10 @@ export function isWitnessed(one: HandOver, { state, shown, own }: Seen): boolean
   return witnesses.length > 0 && witnesses.length >= needed;
 }
 
-/** Whether its maker has written to the group under a later key: they had not handed it over. `roots`: all of theirs, in order. */
+/**
+ * Whether its maker has written to the group under a later key: they had not handed it over.
+ * `roots`: all of theirs, in order.
+ */
 export function isOverruled(
   { id, key }: HandOver & { readonly key: string },
   spoke: { readonly id: string; readonly key: string } | undefined,
@@ -50,8 +55,9 @@ export function isOverruled(
 }
 
 /**
- * Of hand-overs by an earlier key those that have done their work. `founded` are the groups of which an admin has said
- * something by their key in force: what they are, or whose they are from then on.
+ * Of hand-overs by an earlier key those that have done their work. `founded` are the
+ * groups of which an admin has said something by their key in force: what they are, or
+ * whose they are from then on.
  */
 export function doneHandOvers<One extends HandOver>(
   earlier: readonly One[],

@@ -1,7 +1,8 @@
 /**
- * Waking this device while no program of it runs: its browser's or distributor's subscription is given to the Caches of
- * the identity and to those of the device's own DID, where what another device took and passed on arrives; and it is
- * confirmed with the token that the first push brings. Loaded on demand.
+ * Waking this device while no program of it runs: its browser's or distributor's subscription is
+ * given to the Caches of the identity and to those of the device's own DID, where what another
+ * device took and passed on arrives; and it is confirmed with the token that the first push
+ * brings. Loaded on demand.
  * Source: docs/client.md "Push", interface "Push".
  */
 
@@ -59,8 +60,8 @@ export async function pushKeyOf({ client, identity }: Pushing): Promise<string> 
 }
 
 /**
- * Resolves when the Caches with the key of the first will push there, or with `null` when none does. Throws `timed_out`
- * when no token came.
+ * Resolves when the Caches with the key of the first will push there, or with `null` when none
+ * does. Throws `timed_out` when no token came.
  */
 export async function subscribeDevice(
   { device, ...own }: Device,
@@ -116,8 +117,9 @@ async function unsubscribe({ client, identity }: Pushing, id: string): Promise<v
 }
 
 /**
- * After keys were replaced: no Cache pushes for a subscription of this identity that has neither the id of one of the other
- * devices nor that of this one's own. A Cache that could not be reached is asked when the identity is opened again.
+ * After keys were replaced: no Cache pushes for a subscription of this identity that has neither
+ * the id of one of the other devices nor that of this one's own. A Cache that could not be reached
+ * is asked when the identity is opened again.
  */
 export async function keepPushes(own: Pushing, others: readonly Did[]): Promise<void> {
   await own.client.known.memory.save(keepingKey, "due");
@@ -190,8 +192,8 @@ async function request(
 }
 
 /**
- * Calls back for each token that the service worker passes on; returns what ends that. It listens from the beginning: the
- * first push may be quick.
+ * Calls back for each token that the service worker passes on; returns what ends that. It listens
+ * from the beginning: the first push may be quick.
  */
 function listenForTokens(id: string, onToken: (token: string) => void): () => void {
   const channel = new BroadcastChannel(pushChannel);

@@ -1,6 +1,6 @@
 /**
- * How a device answers messages to a group whose sender shows another state, and whom it asks about a group that is not known
- * here, or that has gone on without it.
+ * How a device answers messages to a group whose sender shows another state, and whom it asks about
+ * a group that is not known here, or that has gone on without it.
  * Source: docs/protocol.md "Groups".
  */
 import { encodeHex } from "../../core/codec/bytes.ts";
@@ -68,7 +68,10 @@ export class GroupAnswers {
     this.#sending = sending;
   }
 
-  /** Under which key the maker has written to the group: what an earlier one has signed led nowhere before. */
+  /**
+   * Under which key the maker has written to the group: what an earlier one has
+   * signed led nowhere before.
+   */
   async #noteMaker(id: string, maker: Did): Promise<void> {
     const { table, identity } = this.#own;
     const root = identity.client.trust.provenOf(maker)?.state.rootKeys.at(-1);
@@ -103,7 +106,8 @@ export class GroupAnswers {
     if (answer === null || isAnswered || this.#answering.has(pair)) return;
     // What else they show meanwhile gets the same answer.
     this.#answering.add(pair);
-    // Who has stayed in a group that was handed over counts how many have followed: all answer soon.
+    // Who has stayed in a group that was handed over counts how many have
+    // followed: all answer soon.
     const withinMs = group === row.state.id ? answerWithinMs : answersApartMs;
     await this.#inTurn(pair, answer === "later" ? Math.random() * withinMs : 0);
     this.#answering.delete(pair);
@@ -116,8 +120,9 @@ export class GroupAnswers {
   }
 
   /**
-   * Who writes under an id of which nothing is known here may have followed a hand-over that this device has missed: a member
-   * is shown what is here, once an hour, and answers with what came after it.
+   * Who writes under an id of which nothing is known here may have followed a hand-over
+   * that this device has missed: a member is shown what is here, once an hour, and answers
+   * with what came after it.
    */
   async #askAfter(group: string, from: Did): Promise<void> {
     const { did: own, table, nowMs } = this.#own;
@@ -133,14 +138,17 @@ export class GroupAnswers {
     for (const { state } of before) await this.#ask(state, from);
     if (before.length > 0) return this.#askOthers(group, { before, from });
     if (shared.length === 0) return;
-    // More than one hand-over was missed, or the group is new, and its state comes within the minute.
+    // More than one hand-over was missed, or the group is new, and its state
+    // comes within the minute.
     await pause(Math.random() * answerWithinMs, this.#own.signal);
     const row = this.#own.signal.aborted ? null : await groupAt(table, group);
     if (row !== null && !isEmpty(row)) return;
     for (const { state } of shared.slice(0, askedMax)) await this.#ask(state, from);
   }
 
-  /** Where their answer was not enough, as by a key that was replaced since: who else has followed. */
+  /**
+   * Where their answer was not enough, as by a key that was replaced since: who else has followed.
+   */
   async #askOthers(
     group: string,
     { before, from }: { readonly before: readonly GroupRow[]; readonly from: Did },
@@ -165,7 +173,10 @@ export class GroupAnswers {
     if (now !== null && isIn(now.state, from)) await this.#talk.say(now, [from]);
   }
 
-  /** What a group is may have gone astray: who is known and writes to it is asked, by showing that nothing is known here. */
+  /**
+   * What a group is may have gone astray: who is known and writes to it is asked, by showing
+   * that nothing is known here.
+   */
   async #askWhole(group: string, from: Did): Promise<void> {
     const { table, nowMs, signal } = this.#own;
     const name = `${group} ${from} asked`;

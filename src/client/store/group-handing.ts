@@ -1,6 +1,7 @@
 /**
- * Handing a group over, between the devices of its admin: the one on which the user does it asks the others by its row of the
- * group, each answers in its own, and with the last answer the first one signs.
+ * Handing a group over, between the devices of its admin: the one on which the user does it
+ * asks the others by its row of the group, each answers in its own, and with the last
+ * answer the first one signs.
  * Source: docs/protocol.md "Groups", docs/client.md "People and groups".
  */
 import type { Did } from "../../core/codec/did.ts";
@@ -41,9 +42,9 @@ export class GroupHanding {
   }
 
   /**
-   * Makes a member the admin, once and for good, when all own devices have answered; after ten minutes without them. Throws
-   * `not_admin`, `not_member`, `handing_over` when it is being handed over to somebody else, `devices_awaited`, and
-   * `handed_over_often` for the 17th time.
+   * Makes a member the admin, once and for good, when all own devices have answered; after ten
+   * minutes without them. Throws `not_admin`, `not_member`, `handing_over` when it is being handed
+   * over to somebody else, `devices_awaited`, and `handed_over_often` for the 17th time.
    */
   async handOver(id: string, to: Did): Promise<void> {
     const { did, nowMs } = this.#own;
@@ -68,8 +69,9 @@ export class GroupHanding {
   }
 
   /**
-   * After new keys, at the device that made them, what was followed here, and at another one what it had signed itself: other
-   * own devices take a hand-over that they don't have from the key in force alone.
+   * After new keys, at the device that made them, what was followed here, and at another
+   * one what it had signed itself: other own devices take a hand-over that they don't have
+   * from the key in force alone.
    */
   async signAgain(): Promise<void> {
     const root = await this.#talk.root();
@@ -95,7 +97,8 @@ export class GroupHanding {
 
   #wishOf(row: GroupRow, to: Did, by: Did): HandOverWish {
     const held = row.handing ?? null;
-    // Somebody who has left meanwhile: for all devices what comes now counts as if it were the earlier one.
+    // Somebody who has left meanwhile: for all devices what comes now counts as if
+    // it were the earlier one.
     const isVoid = held !== null && !isIn(row.state, held.to);
     const sinceMs = isVoid ? held.sinceMs - 1 : this.#own.nowMs();
     const handing = joinWishes(held, { to, by, sinceMs, agreed: [] });
@@ -148,7 +151,10 @@ export class GroupHanding {
     }
   }
 
-  /** Answers another device that wants to hand a group over, or does it when all have answered; and goes on as the next admin. */
+  /**
+   * Answers another device that wants to hand a group over, or does it when all have answered; and
+   * goes on as the next admin.
+   */
   async #goOn(id: string, isOver: boolean): Promise<void> {
     const { table, did } = this.#own;
     const row = await groupAt(table, id);

@@ -1,6 +1,7 @@
 /**
- * The signatures of what is said of a group. Each costs a look-up of its signer's root keys, and who is not in a group, or
- * was removed, may send bundles that name anybody: so only people of the group are looked up.
+ * The signatures of what is said of a group. Each costs a look-up of its signer's root keys, and
+ * who is not in a group, or was removed, may send bundles that name anybody: so only people of
+ * the group are looked up.
  * Source: docs/protocol.md "Groups".
  */
 import { decodeBase64, decodeHex, encodeHex } from "../../core/codec/bytes.ts";
@@ -30,7 +31,10 @@ import type { OwnStore } from "./own-store.ts";
 export type RootsFound = Map<Did, string[] | "not believed" | ClientError>;
 /** `from`: who shows it. */
 type Looking = { readonly from: Did; readonly look: RootsFound };
-/** `from` is this identity where another own device shows it: then what can't be looked up now waits. */
+/**
+ * `from` is this identity where another own device shows it: then what
+ * can't be looked up now waits.
+ */
 type Bringing = {
   readonly id: string;
   readonly from: Did;
@@ -39,7 +43,10 @@ type Bringing = {
   readonly sinceMs: number;
 };
 
-/** A key that was replaced meanwhile counts so long while the Directory is away; after that what it signed waits. */
+/**
+ * A key that was replaced meanwhile counts so long while the Directory is away; after
+ * that what it signed waits.
+ */
 const awayMs = 15 * minuteMs;
 
 export class GroupJudging {
@@ -50,8 +57,8 @@ export class GroupJudging {
   }
 
   /**
-   * Looks at the signatures of a bundle, without changing anything. Throws a temporary failure when a key can't be looked
-   * up now: the message waits.
+   * Looks at the signatures of a bundle, without changing anything. Throws a temporary failure when
+   * a key can't be looked up now: the message waits.
    */
   async examine(id: string, from: Did, json: unknown): Promise<Examined | null> {
     const bundle = parseBundle(json, id);
@@ -87,7 +94,7 @@ export class GroupJudging {
     return { from, statements, leavings, handOvers: counting, isNextOld, sinceMs };
   }
 
-  // ------------------------------------------------------------------------------------------------------- parts
+  // ----------------------------------------------------------------------------------------- parts
 
   #statements(all: readonly SignedStatement[], by: Looking): Promise<Examined["statements"]> {
     return this.#judgedAll(all, by, ({ statement }) => [statement.maker, statementText(statement)]);
@@ -115,7 +122,10 @@ export class GroupJudging {
     return judged;
   }
 
-  /** Of who is in by what is known or counts here. With a statement that can't be judged so far a leaving waits. */
+  /**
+   * Of who is in by what is known or counts here. With a statement that can't be
+   * judged so far a leaving waits.
+   */
   async #membersLeavings(
     all: readonly SignedLeaving[],
     statements: Examined["statements"],
@@ -131,7 +141,10 @@ export class GroupJudging {
     return [...judged, ...waiting.map((one) => ({ one, by: "unknown" as const }))];
   }
 
-  /** As far as they lead to or from the group by ones that may count; one behind a doubtful one waits with that. */
+  /**
+   * As far as they lead to or from the group by ones that may count; one behind a
+   * doubtful one waits with that.
+   */
   async #handOversOnWay(
     all: readonly SignedHandOver[],
     names: readonly string[],
@@ -168,7 +181,7 @@ export class GroupJudging {
     return !judged.some(({ by }) => by === "in_force");
   }
 
-  // ------------------------------------------------------------------------------------------------------- one signature
+  // --------------------------------------------------------------------------------- one signature
 
   async #judged(
     { signer, from, look }: Looking & { readonly signer: Did },
@@ -185,7 +198,8 @@ export class GroupJudging {
     if (roots instanceof ClientError) throw roots;
     if (roots === "not believed") return "other";
     const at = roots.indexOf(key);
-    // Of a random DID nothing is proven: it counts from the signer only, or from an own device that has heard it there.
+    // Of a random DID nothing is proven: it counts from the signer only, or from an own device
+    // that has heard it there.
     if (!isSelfCertifying(signer))
       return at >= 0 && (from === signer || isOwn) ? "in_force" : "other";
     if (at === -1) return "unknown";

@@ -1,8 +1,9 @@
 /**
- * What own devices take from each other of groups. Of a group that another person has made only what is signed counts, by the
- * same examination as from a member; of this identity's own decisions, that it has accepted or left. What can't be judged so
- * far waits, and who had signed it by an earlier key is asked to say it again. So a device that a thief had linked keeps
- * no member in a group.
+ * What own devices take from each other of groups. Of a group that another person has made only
+ * what is signed counts, by the same examination as from a member; of this identity's own
+ * decisions, that it has accepted or left. What can't be judged so far waits, and who had
+ * signed it by an earlier key is asked to say it again. So a device that a thief had linked
+ * keeps no member in a group.
  * Source: docs/protocol.md "Groups", docs/trust.md "Own devices".
  */
 import { encodeHex } from "../../core/codec/bytes.ts";
@@ -90,7 +91,8 @@ function takeRow(
   listener: GroupListener,
 ): Taken {
   const { own, root, nowMs } = listener;
-  // What only an earlier own key has signed may be of a removed device: who has made the keys in force signs it once more.
+  // What only an earlier own key has signed may be of a removed device: who has made the keys in
+  // force signs it once more.
   const isOurs = given.state.maker === own && given.root === root;
   const founded = isOurs ? [given.state.id] : [];
   const counting = countingHandOvers(held, said, listener, founded);
@@ -143,7 +145,10 @@ function takeRow(
   return { row: withOwnWill(gone, given, { own, until }), isOwed };
 }
 
-/** Of an own group, whose statements this device signs itself: what holds of what others have signed. */
+/**
+ * Of an own group, whose statements this device signs itself: what holds of
+ * what others have signed.
+ */
 function signedOf(
   { state, second = null }: GroupRow,
   { leavings, handOvers }: Examined,
@@ -165,7 +170,10 @@ function withBackedNext({ state }: GroupRow, known: readonly HandOver[]): GroupS
   return isSigned ? state : withoutNext(state);
 }
 
-/** Whether an earlier key has signed something that isn't known here, or a key that the record does not show so far. */
+/**
+ * Whether an earlier key has signed something that isn't known here, or a key that the
+ * record does not show so far.
+ */
 function isMissing(row: GroupRow, given: GroupRow, { statements, handOvers }: Examined): boolean {
   const { state } = row;
   const isLate = statements.some(
@@ -181,7 +189,10 @@ function isMissing(row: GroupRow, given: GroupRow, { statements, handOvers }: Ex
   return isLate || (isUnnamed && state.next === undefined);
 }
 
-/** Whether to be in it is this identity's to say, of the version in which others have it in and of no later one. */
+/**
+ * Whether to be in it is this identity's to say, of the version in which others have
+ * it in and of no later one.
+ */
 function withOwnWill(
   row: GroupRow,
   given: GroupRow,
@@ -263,7 +274,10 @@ export class OwnGroups {
     return null;
   }
 
-  /** Who sees another state in a message to the group answers with theirs, which is signed by the key in force. */
+  /**
+   * Who sees another state in a message to the group answers with theirs, which is
+   * signed by the key in force.
+   */
   async #ask(row: GroupRow, { statements, handOvers }: Examined): Promise<void> {
     const makers = [
       ...statements.flatMap(({ one, by }) => (by === "earlier" ? [one.statement.maker] : [])),
@@ -279,8 +293,8 @@ export class OwnGroups {
   }
 
   /**
-   * Once more, what could not be judged, unless it came under an earlier root key: its device may be one that was removed. And
-   * once what an earlier version has kept unsigned.
+   * Once more, what could not be judged, unless it came under an earlier root key: its device may
+   * be one that was removed. And once what an earlier version has kept unsigned.
    */
   async #hearOwed(): Promise<void> {
     const { table, nowMs } = this.#own;
@@ -307,7 +321,10 @@ export class OwnGroups {
       this.#own.announce(change);
   }
 
-  /** Keeps of a state of an earlier version what its maker has signed, where a statement by the key in force is here. */
+  /**
+   * Keeps of a state of an earlier version what its maker has signed, where a statement by
+   * the key in force is here.
+   */
   async #sign(row: GroupRow): Promise<void> {
     const { table, did: own, nowMs } = this.#own;
     const { state, isSigned = false } = row;

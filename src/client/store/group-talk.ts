@@ -1,6 +1,7 @@
 /**
- * What a device says to a group about the group, and what it makes of what others say: it signs the states of the groups
- * that this identity has made, hears what waits, and answers who shows another state than its own.
+ * What a device says to a group about the group, and what it makes of what others say: it signs
+ * the states of the groups that this identity has made, hears what waits, and answers who shows
+ * another state than its own.
  * Source: docs/protocol.md "Groups".
  */
 import { encodeBase64, encodeHex, equalBytes } from "../../core/codec/bytes.ts";
@@ -71,7 +72,10 @@ import type { Batch } from "./table.ts";
 
 /** Groups that wait for the device that has made new keys. */
 const behindMax = 1_000;
-/** What can't be judged for so long is forgotten; so is the wait for a device that has made new keys. */
+/**
+ * What can't be judged for so long is forgotten; so is the wait for a
+ * device that has made new keys.
+ */
 const [waitingMs, ownWaitMs] = [2 * dayMs, 10 * minuteMs];
 const triesMax = 3;
 
@@ -94,9 +98,11 @@ export class GroupTalk {
     this.#answers = new GroupAnswers(own, this, sending);
   }
 
-  // ------------------------------------------------------------------------------------------------------- signing
+  // --------------------------------------------------------------------------------------- signing
 
-  /** The root key of this device in hex. Throws `root_replaced` when it is known not to be in force. */
+  /**
+   * The root key of this device in hex. Throws `root_replaced` when it is known not to be in force.
+   */
   async root(): Promise<string> {
     const { client, secrets, did } = this.#own.identity;
     const key = await ed25519PublicKey(secrets.rootSeed);
@@ -118,7 +124,9 @@ export class GroupTalk {
     return { statement, ...(await this.#signed(statementText(statement))) };
   }
 
-  /** All that others need in order to come to the state that is here, also from the groups before. */
+  /**
+   * All that others need in order to come to the state that is here, also from the groups before.
+   */
   async #bundle(row: GroupRow): Promise<Bundle> {
     const { did } = this.#own;
     const handOvers: SignedHandOver[] = [];
@@ -135,8 +143,8 @@ export class GroupTalk {
   }
 
   /**
-   * An own hand-over by the key in force: signed once more by the device that made the keys, or that had signed it before. From
-   * any other device a removed one could have it.
+   * An own hand-over by the key in force: signed once more by the device that made the keys, or
+   * that had signed it before. From any other device a removed one could have it.
    */
   async signedNow(row: GroupRow, one: SignedHandOver): Promise<SignedHandOver[]> {
     if (one.key === (await this.root())) return [one];
@@ -151,7 +159,10 @@ export class GroupTalk {
     return { ...one, ...(await this.#signed(handOverText(one))) };
   }
 
-  /** After new keys: the device that made them begins with the states that it has. Also of groups of an earlier version. */
+  /**
+   * After new keys: the device that made them begins with the states that it has. Also of
+   * groups of an earlier version.
+   */
   async takeOver(): Promise<void> {
     const { table, did } = this.#own;
     const root = await this.root();
@@ -167,7 +178,9 @@ export class GroupTalk {
     }
   }
 
-  /** In one change with the copies for all members: what ends meanwhile is done at the next start. */
+  /**
+   * In one change with the copies for all members: what ends meanwhile is done at the next start.
+   */
   async #sayAgain(id: string): Promise<void> {
     const { table, did } = this.#own;
     const row = await groupAt(table, id);
@@ -189,9 +202,12 @@ export class GroupTalk {
     });
   }
 
-  // ------------------------------------------------------------------------------------------------------- changing
+  // -------------------------------------------------------------------------------------- changing
 
-  /** A group of which this identity is the maker, with new versions of what `edit` changes. Throws `not_admin`, `clock_wrong`. */
+  /**
+   * A group of which this identity is the maker, with new versions of what `edit` changes. Throws
+   * `not_admin`, `clock_wrong`.
+   */
   async change(id: string, edit: (state: GroupState, nowMs: number) => GroupState): Promise<void> {
     for (let tries = 1; ; tries++) {
       await this.#mustBegin(await this.#adminRow(id));
@@ -204,7 +220,10 @@ export class GroupTalk {
     }
   }
 
-  /** Another device has made new keys, and says with which states it begins; for ten minutes this one waits. */
+  /**
+   * Another device has made new keys, and says with which states it begins; for
+   * ten minutes this one waits.
+   */
   async #mustBegin({ root, state: { id } }: GroupRow): Promise<void> {
     const now = await this.root();
     if (root === now) return;
@@ -226,7 +245,10 @@ export class GroupTalk {
     throw localError("not_admin", "only the admin of a group changes it");
   }
 
-  /** The row of a group that this identity may change now, for a hand-over. Throws `not_admin`, `behind`, `clock_wrong`. */
+  /**
+   * The row of a group that this identity may change now, for a hand-over. Throws `not_admin`,
+   * `behind`, `clock_wrong`.
+   */
   async beginHandOver(id: string): Promise<GroupRow> {
     await this.#mustBegin(await this.#adminRow(id));
     const row = await this.#adminRow(id);
@@ -259,7 +281,10 @@ export class GroupTalk {
     await this.#publish(null, state);
   }
 
-  /** In one change with the copies for all who are in it; those who are not any more learn only that. */
+  /**
+   * In one change with the copies for all who are in it; those who are not
+   * any more learn only that.
+   */
   async #publish(
     before: GroupRow | null,
     state: GroupState,
@@ -342,7 +367,7 @@ export class GroupTalk {
     await this.say(after, others, { put, line: { v: 2, left: version } });
   }
 
-  // ------------------------------------------------------------------------------------------------------- hearing
+  // --------------------------------------------------------------------------------------- hearing
 
   /** After a bundle was joined: what the maker owes the others. */
   async heard(before: GroupRow | null, after: GroupRow): Promise<void> {
@@ -405,14 +430,17 @@ export class GroupTalk {
     }
   }
 
-  // ------------------------------------------------------------------------------------------------------- answering
+  // ------------------------------------------------------------------------------------- answering
 
   /** Answers a member who shows another state. */
   answer(said: Said): Promise<void> {
     return this.#answers.answer(said);
   }
 
-  /** To one who may have more, and answers it. What the next admin has not heard goes under the id that the group had. */
+  /**
+   * To one who may have more, and answers it. What the next admin has not heard goes under
+   * the id that the group had.
+   */
   async show(row: GroupRow, to: Did): Promise<void> {
     await this.say(row, [to]);
     for (const kept of removalsFor(row, to, this.#own.nowMs())) {
