@@ -108,7 +108,7 @@ export class StoreSession {
     own.onNewKeys = () => {
       this.reconnect();
       void attempt(() => this.#takeOver());
-      void renewPush(own.identity, this.devices, options.pushAgain).catch(() => undefined);
+      void this.#renewPush("all").catch(() => undefined);
       return options.onNewKeys();
     };
     this.#talk = new GroupTalk(own, this.#sending);
@@ -186,6 +186,7 @@ export class StoreSession {
     // First, so that nothing is acknowledged of which they could be informed before.
     await this.devices.start();
     this.#withDevices.resolve();
+    void this.#renewPush("rest").catch(() => undefined);
     await attempt(() => this.#takeOver());
     await attempt(() => this.#handing.resume());
     await Promise.all([
@@ -194,6 +195,11 @@ export class StoreSession {
       this.#givePasses(),
       this.#lasting.run(signal),
     ]);
+  }
+
+  #renewPush(how: "all" | "rest"): Promise<void> {
+    const { pushAgain } = this.#options;
+    return renewPush(this.#own.identity, this.devices, { how, pushAgain });
   }
 
   /** Groups of this identity go on under its new keys. */

@@ -120,6 +120,20 @@ test("no subscription of a removed device, or of who had its keys, stays, and th
   expect([third.woken(), fourth.woken()]).toEqual([[], []]);
 }, 60_000);
 
+/** A device subscribes at the identity's Cache as if it were another one. */
+async function subscribeAs(victim: Waypost, lost: Waypost, thief: Device): Promise<void> {
+  const did = (await victim.devices.list()).find(({ isThis }) => isThis)?.did ?? "";
+  const { client, identity } = lost;
+  const own = await lost.devices.ownIdentity();
+  if (own === null) throw new Error("the lost device has no DID");
+  const device = { ...own, did: did as typeof own.did };
+  const subscribed = subscribeDevice({ client, identity, device }, thief.subscription, {
+    data: "stolen",
+  });
+  // There it is then, and the victim's own mailbox refuses it.
+  expect(await attempt(() => subscribed)).toMatchObject({ code: "no_cache" });
+}
+
 test("what a removed device has subscribed under the id of another one ends there, and where that has its own it gives way", async () => {
   const [alice, phone] = await Promise.all([
     keep(Waypost.open(place())),
@@ -131,20 +145,8 @@ test("what a removed device has subscribed under the id of another one ends ther
   const tablet = await keep(linking.opened);
   await until(async () => (await lost.devices.list()).length === 3);
   const thief = deviceOf("eighth");
-  const stolen = async (victim: Waypost) => {
-    const did = (await victim.devices.list()).find(({ isThis }) => isThis)?.did ?? "";
-    const { client, identity } = lost;
-    const own = await lost.devices.ownIdentity();
-    if (own === null) throw new Error("the lost device has no DID");
-    const device = { ...own, did: did as typeof own.did };
-    const subscribed = subscribeDevice({ client, identity, device }, thief.subscription, {
-      data: "stolen",
-    });
-    // At the identity's Cache it is there, and the victim's own mailbox refuses it.
-    expect(await attempt(() => subscribed)).toMatchObject({ code: "no_cache" });
-  };
   const gone = (await lost.devices.list()).find(({ isThis }) => isThis)?.did ?? "";
-  for (const victim of [phone, tablet]) await stolen(victim);
+  for (const victim of [phone, tablet]) await subscribeAs(victim, lost, thief);
   await phone.devices.remove(gone);
   await until(async () => (await tablet.devices.list()).length === 2);
   await lost.close();
@@ -163,6 +165,43 @@ test("what a removed device has subscribed under the id of another one ends ther
   await alice.send(phone.did, "asleep");
   await until(() => own.woken().length > ringing);
   expect(thief.woken().length).toBe(heard);
+}, 60_000);
+
+test("a device that could not end another one's subscription under its id when it learned of new keys does so at its next start", async () => {
+  const phone = await keep(Waypost.open(place()));
+  const tabletAt = place();
+  const linking = await Waypost.link(tabletAt);
+  await phone.devices.acceptLink(linking.code, "tablet");
+  const tablet = await keep(linking.opened);
+  const lost = await linked(phone);
+  const gone = (await lost.devices.list()).find(({ isThis }) => isThis)?.did ?? "";
+  await until(async () => (await tablet.devices.list()).length === 3);
+  await subscribeAs(tablet, lost, deviceOf("twelfth"));
+  const honestFetch = globalThis.fetch;
+  const [refused, ended] = [[] as string[], [] as string[]];
+  let isAway = true;
+  globalThis.fetch = Object.assign(
+    async (...given: Parameters<typeof fetch>) => {
+      const [url, { method = "GET" } = {}] = given;
+      if (method !== "DELETE" || !String(url).includes("/cache/push/"))
+        return honestFetch(...given);
+      (isAway ? refused : ended).push(String(url));
+      if (isAway) throw new TypeError("it is away");
+      return honestFetch(...given);
+    },
+    { preconnect: honestFetch.preconnect },
+  );
+  try {
+    await phone.devices.remove(gone);
+    await until(() => new Set(refused).size === 2);
+    for (const me of [phone, tablet, lost]) await me.close();
+    isAway = false;
+    await keep(Waypost.open(tabletAt));
+    await until(() => ended.length > 0);
+    expect(refused).toContain(ended[0] as string);
+  } finally {
+    globalThis.fetch = honestFetch;
+  }
 }, 60_000);
 
 test("new keys by command, or by guardians, end the subscriptions of who had the ones before", async () => {

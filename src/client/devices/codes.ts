@@ -11,7 +11,13 @@ import { attempt, ClientError, localError } from "../base/failure.ts";
 import { isInteger, isRecord, keptBytes32, keptDid, object } from "../base/shapes.ts";
 import type { KeptParts } from "../identity/replacement.ts";
 import { x25519PublicKey } from "../keys/crypto.ts";
-import { deviceName, historyKey, type KeyStore, memoryOf } from "../keys/key-stores.ts";
+import {
+  deviceName,
+  historyKey,
+  type KeyStore,
+  memoryOf,
+  type TextStore,
+} from "../keys/key-stores.ts";
 import { freshSeed, type Identity, parseIdentity, renderIdentity } from "../keys/keys.ts";
 import { bytesSource } from "../mail/content.ts";
 import type { Message } from "../mail/message.ts";
@@ -27,6 +33,7 @@ import { keepOwnHosts } from "../trust/hosts.ts";
 import { distrust, recall, type TrustDemand } from "../trust/trust.ts";
 import { awaitFacts } from "./facts.ts";
 import { devicesMax } from "./keyring.ts";
+import { noteRemoved } from "./removed.ts";
 import { type PeerRow, peersOf } from "./replica.ts";
 import { beginRing } from "./ring.ts";
 import { openHead, openItems } from "./sealing.ts";
@@ -137,7 +144,7 @@ export async function beginLink(
       const history = await recall(memory, historyKey, historyShape);
       const storeKey = history?.did === given.identity.did ? history.storeKey : freshSeed();
       const table = await Table.open(driver, storeKey);
-      await forgetPeers(table, given.removed);
+      await forgetPeers(table, given.removed, memory);
       await addPeers(table, given.devices, nowMs());
       await beginRing(table, given.head, deviceSecret);
       await table.change(async (batch) => {
@@ -241,6 +248,13 @@ export async function addPeers(
   });
 }
 
+type Leaving = {
+  readonly kept: KeptParts | null;
+  readonly stays: readonly Did[];
+  /** Of the key store. */
+  readonly memory: TextStore;
+};
+
 /**
  * Other devices are to go: nothing is sent to them, or heard from them. What the user has ticked is stored with that, for all
  * that are to go, and which devices stay: whatever interrupts it.
@@ -248,7 +262,7 @@ export async function addPeers(
 export async function markLeaving(
   table: Table,
   gone: readonly Did[],
-  { kept, stays }: { readonly kept: KeptParts | null; readonly stays: readonly Did[] },
+  { kept, stays, memory }: Leaving,
 ): Promise<void> {
   const peers = await peersOf(table);
   const leaving = gone.map((did) => {
@@ -256,6 +270,7 @@ export async function markLeaving(
     if (peer !== undefined) return peer;
     throw localError("no_device", `${did} is not another device of this identity`);
   });
+  await noteRemoved(memory, gone);
   await table.change(async (batch) => {
     for (const peer of [...peers.filter(({ isLeaving }) => isLeaving), ...leaving])
       batch.put(peerKey(table, peer.did), {
@@ -269,7 +284,12 @@ export async function markLeaving(
 }
 
 /** Devices are removed, and no list of another device, however old, brings them back. */
-export async function forgetPeers(table: Table, dids: readonly Did[]): Promise<void> {
+export async function forgetPeers(
+  table: Table,
+  dids: readonly Did[],
+  memory: TextStore,
+): Promise<void> {
+  await noteRemoved(memory, dids);
   await table.change(async (batch) => {
     for (const did of dids) {
       batch.put(removedKey(table, did), did);

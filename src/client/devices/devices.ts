@@ -98,7 +98,7 @@ export class Devices {
     this.#facts = new AwaitedFacts(own);
     const { table, nowMs, identity } = own;
     this.#ring = new Ring({
-      ...{ table, nowMs },
+      ...{ table, nowMs, memory: () => identity.client.known.memory },
       identity: () => identity.secrets,
       change: (edit) => this.#change(edit),
       proven: () => provenRoot(identity.client, identity.did),
@@ -363,7 +363,7 @@ export class Devices {
   }
 
   async #forget(did: Did): Promise<void> {
-    await forgetPeers(this.#table, [did]);
+    await forgetPeers(this.#table, [did], this.#own.identity.client.known.memory);
     await this.#dropHistory(did);
   }
 
@@ -378,11 +378,12 @@ export class Devices {
    * or publish. Called again, it goes on where it was interrupted. Throws `devices_changed` when one came since `list`.
    */
   async remove(did: string): Promise<void> {
+    const looked = this.#looked;
     await this.#own.identity.inOrder(async () => {
       await attempt(() => this.look());
       const isEnded = await endUnpublished(this.#own, did, (next) => this.#publish(next));
       if (isEnded) await this.#keepPushes("all");
-      else await this.#remove([did as Did], await allSeen(this.#table, this.#looked));
+      else await this.#remove([did as Did], await allSeen(this.#table, looked));
     });
     await this.#renewed;
   }
@@ -426,7 +427,8 @@ export class Devices {
     const stays = staying.filter((did) => !removed.includes(did));
     const gone = await allGone(this.#table, removed, stays);
     const { sync } = gone.length + stays.length > 0 ? await this.#open() : { sync: null };
-    await markLeaving(this.#table, gone, { kept, stays });
+    const { memory } = this.#own.identity.client.known;
+    await markLeaving(this.#table, gone, { kept, stays, memory });
     await sync?.refresh();
     const next = await this.#newKeys(kept, stays);
     await sync?.synced();

@@ -3,7 +3,7 @@
  * Source: docs/trust.md ("Own devices").
  */
 import type { Did } from "../../core/codec/did.ts";
-import { keepingKey } from "../identity/sharing.ts";
+import { keepingKey, renewingKey } from "../identity/sharing.ts";
 import type { OwnIdentity } from "../mail/own-identity.ts";
 
 /**
@@ -22,15 +22,23 @@ export async function keepListed(
   await (how === "all" ? keepPushes : finishKeeping)({ client, identity }, others);
 }
 
-/** After new keys: what a removed device has subscribed under the id of this one gives way, or ends where there is nothing. */
+/**
+ * After new keys: what a removed device has subscribed under the id of this one gives way, or ends where there is nothing. At a
+ * start (`rest`), where an earlier run could not do it.
+ */
 export async function renewPush(
   { client, secrets: identity }: OwnIdentity,
   devices: { readonly ownIdentity: () => Promise<{ readonly did: Did } | null> },
-  pushAgain: () => Promise<void>,
+  { how, pushAgain }: { readonly how: "all" | "rest"; readonly pushAgain: () => Promise<void> },
 ): Promise<void> {
+  const { memory } = client.known;
+  if (how === "rest" && (await memory.load(renewingKey)) === null) return;
+  await memory.save(renewingKey, "due");
   await pushAgain();
   const device = await devices.ownIdentity();
-  if (device === null) return;
-  const { endUnasked } = await import("../identity/push.ts");
-  await endUnasked({ client, identity }, device.did);
+  if (device !== null) {
+    const { endUnasked } = await import("../identity/push.ts");
+    await endUnasked({ client, identity }, device.did);
+  }
+  await memory.save(renewingKey, null);
 }

@@ -11,13 +11,15 @@ import { Mutex } from "../../core/std/order.ts";
 import { attempt, ClientError, localError, pause } from "../base/failure.ts";
 import { isRecord } from "../base/shapes.ts";
 import { withoutNext } from "../identity/new-keys.ts";
-import { joinSecrets, newestUnder } from "../keys/agreements.ts";
+import { newestUnder } from "../keys/agreements.ts";
 import { ed25519PublicKey, x25519PublicKey } from "../keys/crypto.ts";
+import type { TextStore } from "../keys/key-stores.ts";
 import { freshSeed, type Identity, nameOfSeed, parseIdentity } from "../keys/keys.ts";
 import type { EditIdentity } from "../keys/stored.ts";
 import { ringKey } from "../store/keys.ts";
 import type { Table } from "../store/table.ts";
 import { contentKey } from "./content.ts";
+import { nameOfKey, withGiven, withSecrets } from "./joining.ts";
 import {
   audienceOf,
   type Head,
@@ -29,6 +31,7 @@ import {
   type RingDevice,
   settle,
 } from "./keyring.ts";
+import { removedDevices } from "./removed.ts";
 import {
   type HeadWithKeys,
   madeIn,
@@ -75,6 +78,8 @@ type RingHost = {
   readonly lastProven: () => ProvenRoot | null;
   /** Public keys of methods that this device has added. */
   readonly added: () => Promise<readonly string[]>;
+  /** Of the key store. */
+  readonly memory: () => TextStore;
 };
 
 /** Whether devices or keys are others than before. */
@@ -254,12 +259,18 @@ export class Ring {
     return { isChanged: isAdopted };
   }
 
-  /** A command, or another tab, has replaced the keys that this device has: its devices stay. */
+  /**
+   * A command, or another tab, has replaced the keys that this device has; or the local store is an older copy than the keys.
+   * Its devices stay but for those that were removed since.
+   */
   async #followOwn(ring: Keyring, proven: ProvenRoot): Promise<Keyring> {
     if (!isBehind(ring, proven)) return ring;
     const own = encodeHex(await ed25519PublicKey(this.#host.identity().rootSeed));
+    if (own !== proven.root) return ring;
     const { number, root } = proven;
-    return own === root ? { ...ring, head: { ...ring.head, number, root } } : ring;
+    const removed = await removedDevices(this.#host.memory());
+    const devices = ring.head.devices.filter(({ did }) => !removed.includes(did));
+    return { ...ring, head: { ...ring.head, number, root, devices } };
   }
 
   /** What a device gets that has shown its key in a code. */
@@ -344,6 +355,8 @@ export class Ring {
       const key = head.devices.find(({ did }) => did === to)?.key;
       const given = parseIdentity(text, identity.name);
       if (key === undefined || given === null) return [];
+      // Where this device has another key already, who is listed under the one before may be removed.
+      if (encodeHex(await ed25519PublicKey(given.rootSeed)) !== head.root) return [];
       return [
         await sealHead({ head, identity: text }, given.rootSeed, decodeHex(key) as Uint8Array),
       ];
@@ -469,32 +482,3 @@ export async function beginRing(table: Table, head: Head, secret: Uint8Array): P
   const row: RingRow = { head, candidates: [], secrets, texts: {}, made: null };
   await table.change(async (batch) => batch.put(ringKey, row));
 }
-
-/** As another device has it; what only this one has stays. */
-function withGiven(stored: Identity, given: Identity, nowMs: number): Identity {
-  const { storeKey } = stored;
-  const { agreements, bundleKeys } = withSecrets(stored, given, nowMs);
-  const names = given.methods.map(nameOfKey);
-  const others = stored.methods.filter((one) => !names.includes(nameOfKey(one)));
-  return { ...given, storeKey, methods: [...others, ...given.methods], agreements, bundleKeys };
-}
-
-/** With the secrets of another device: the same object when there are none that are new. */
-function withSecrets(stored: Identity, given: Identity, nowMs: number): Identity {
-  const named = { nameOf: nameOfKey, nowMs };
-  const agreements = joinSecrets(stored.agreements, given.agreements, named);
-  const bundleKeys = joinSecrets(stored.bundleKeys, given.bundleKeys, named);
-  const known = stored.methods.map(nameOfKey);
-  const added = given.methods
-    .filter((one) => !known.includes(nameOfKey(one)))
-    .map((one) => ({ ...one, isShared: true }));
-  const isSame = agreements === stored.agreements && bundleKeys === stored.bundleKeys;
-  if (isSame && added.length === 0) return stored;
-  const { methods } = withoutNext(stored);
-  const next = stored.methods.filter((one) => !methods.includes(one));
-  // Of an id the last counts: those of a replacement that this device makes.
-  return { ...stored, agreements, bundleKeys, methods: [...methods, ...added, ...next] };
-}
-
-const nameOfKey = ({ id, secret }: Identity["methods"][number]): string =>
-  `${id}|${encodeHex(sha256(secret))}`;

@@ -11,6 +11,8 @@ import { readLimits } from "../trust/client.ts";
 
 /** Under which is remembered that Caches are still to end pushes (`identity/push.ts`). */
 export const keepingKey = "push/keeping";
+/** Likewise, that this device is to subscribe again, or to end what it has not asked for. */
+export const renewingKey = "push/renewing";
 
 /** No envelope lives longer, so no secret is kept longer after its key was replaced. */
 export const secretKeptMsMax = 30 * dayMs;

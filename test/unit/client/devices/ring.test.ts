@@ -5,6 +5,7 @@ import { beginRing, Ring } from "../../../../src/client/devices/ring.ts";
 import { openHead, sealHead, withoutOwn } from "../../../../src/client/devices/sealing.ts";
 import { nextIdentity } from "../../../../src/client/identity/new-keys.ts";
 import { ed25519PublicKey, x25519PublicKey } from "../../../../src/client/keys/crypto.ts";
+import { memoryKeys } from "../../../../src/client/keys/key-stores.ts";
 import {
   createIdentity,
   freshAgreement,
@@ -25,6 +26,7 @@ const [thief, evil] = [didOf("thief"), didOf("evil")];
 async function place(identity: Identity, proven: { root: ProvenRoot }) {
   const held = { identity, added: [] as string[], seen: null as ProvenRoot | null };
   const table = await Table.open(memoryStore(), freshSeed());
+  const memory = memoryKeys();
   const ring = new Ring({
     table,
     nowMs: Date.now,
@@ -36,6 +38,7 @@ async function place(identity: Identity, proven: { root: ProvenRoot }) {
     proven: async () => proven.root,
     lastProven: () => held.seen,
     added: async () => held.added,
+    memory: () => memory,
   });
   return { held, table, ring };
 }
