@@ -315,6 +315,11 @@ export interface LedgerReader {
   /** For whom an alias that was released is reserved; `null` where the ledger keeps no reserves. */
   aliasReserve(alias: string): Promise<AliasReserve | null>;
   policy<Scope extends PolicyScope>(scope: Scope, key: string): Promise<PolicyOf<Scope> | null>;
+  /**
+   * Another number whenever a read may answer something else than before; `null` where that can't be said, as while a
+   * change is under way or where others write the ledger too.
+   */
+  stamp?(): number | null;
 }
 
 export interface LedgerWriter {

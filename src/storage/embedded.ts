@@ -106,6 +106,9 @@ class Chain implements EmbeddedLedger {
   /** When the first of these failures was. */
   private failedAtMs = 0;
   private closing = false;
+  /** Of the table: those that have ended, and those under way. */
+  private changes = 0;
+  private changing = 0;
   private readonly underWay = new Set<Promise<unknown>>();
   private knownProofs: LedgerProofs | null = null;
   /**
@@ -209,6 +212,21 @@ class Chain implements EmbeddedLedger {
     return "get" in this.table ? work(this.table) : this.table.read(work);
   }
 
+  stamp(): number | null {
+    const isKnown = !this.isShared && !this.closing && this.changing === 0;
+    return isKnown ? this.changes : null;
+  }
+
+  private async change<T>(work: (view: TableChange) => T): Promise<T> {
+    this.changing++;
+    try {
+      return await this.table.commit(work);
+    } finally {
+      this.changing--;
+      this.changes++;
+    }
+  }
+
   private checkOpen(): void {
     if (this.closing) throw new StoreError("closed", "the ledger is closed");
   }
@@ -250,7 +268,7 @@ class Chain implements EmbeddedLedger {
 
   private async accept(added: NewCall): Promise<Submission | Fault> {
     const { call } = added;
-    const accepted = await this.table.commit((view) => {
+    const accepted = await this.change((view) => {
       view.prefetch([records.headKey, ...records.keysOfCall(call)]);
       // Again, because a block may have come in between.
       return (
@@ -324,7 +342,7 @@ class Chain implements EmbeddedLedger {
     try {
       let more = await this.isBlockDue();
       while (more) {
-        more = (await this.table.commit((view) => this.makeBlock(view))) && !this.closing;
+        more = (await this.change((view) => this.makeBlock(view))) && !this.closing;
         // A table in memory commits without a turn of the event loop, so others get one here.
         if (more) await new Promise<void>((resolve) => setImmediate(resolve));
       }

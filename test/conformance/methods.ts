@@ -26,6 +26,7 @@ export const capabilityMethods = {
     aliasHolder: 1,
     aliasReserve: 1,
     policy: 1,
+    stamp: 1,
     submit: 1,
     submission: 1,
     operator: 1,

@@ -84,7 +84,8 @@ export async function storeEnvelope(
   const untimely = checkEnvelopeTime(envelope, nowMs, parts.rules.limits);
   if (untimely !== null) return untimely;
   const { senderHome: home = null, network, relayed } = submitted;
-  const facts = relayed ?? (await gatherFacts(parts, envelope, { home, network }));
+  const gathered = relayed ?? gatherFacts(parts, envelope, { home, network });
+  const facts = gathered instanceof Promise ? await gathered : gathered;
   const admission = admitEnvelope(parts, envelope, facts, nowMs);
   if (isFault(admission)) return admission;
   const mailbox = mailboxOf(envelope.to, admission.recipient.life);

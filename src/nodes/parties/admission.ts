@@ -36,6 +36,7 @@ import {
 import { withSignedText } from "../../core/message/signed-text.ts";
 import { resolutionAnswer } from "../../core/schema/directory.ts";
 import { isTag, tagForm } from "../../core/schema/schema.ts";
+import { BoundedMap } from "../../core/std/bounded.ts";
 import type { LedgerReader } from "../../storage/contract.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
 import type { Blocks } from "./blocks.ts";
@@ -43,7 +44,7 @@ import type { Bundles } from "./bundles.ts";
 import { foreignDid, type HomesOf, readsHome } from "./foreign.ts";
 import type { AskedFor, Foreign } from "./homes.ts";
 import { isKnownProof, parseKnown, readKeyProof } from "./proof.ts";
-import { foreignSubject, type RecipientSource, type Subject } from "./recipients.ts";
+import { foreignSubject, type RecipientSource, type Subject, subjectBytes } from "./recipients.ts";
 
 export type AdmissionFacts = {
   readonly recipient: Subject | null;
@@ -81,7 +82,7 @@ export function gatherFacts(
   sources: FactSources,
   { to, tag, sender }: Envelope,
   asked: AskedFor,
-): Promise<AdmissionFacts> {
+): AdmissionFacts | Promise<AdmissionFacts> {
   const { recipients } = sources;
   const askedOfHim = { home: null, network: asked.network };
   const ofRecipient = gatherRecipientFacts(recipients, to, { tag, asked: askedOfHim });
@@ -90,7 +91,7 @@ export function gatherFacts(
 
 async function withSender(
   { recipients, verify }: FactSources,
-  ofRecipient: Promise<AdmissionFacts>,
+  ofRecipient: AdmissionFacts | Promise<AdmissionFacts>,
   { sender, asked }: { readonly sender: EnvelopeSender; readonly asked: AskedFor },
 ): Promise<AdmissionFacts> {
   const [facts, from] = await Promise.all([ofRecipient, recipients.subject(sender.from, asked)]);
@@ -112,10 +113,48 @@ function unverified(did: Did, from: Subject | null): "invalid" | "absent" {
   return isOpen ? "absent" : "invalid";
 }
 
-export async function gatherRecipientFacts(
+type AskedRecipient = { readonly tag?: string | null; readonly asked?: AskedFor };
+type RememberedFacts = { readonly stamp: number; readonly facts: AdmissionFacts };
+
+const rememberedMax = { entries: 4_096, bytes: 8 * 1024 ** 2 };
+const rememberedFacts = new WeakMap<RecipientSource, BoundedMap<Did, RememberedFacts>>();
+
+function factsRememberedOf(source: RecipientSource): BoundedMap<Did, RememberedFacts> {
+  const known = rememberedFacts.get(source);
+  if (known !== undefined) return known;
+  const made = new BoundedMap<Did, RememberedFacts>(rememberedMax.entries, {
+    max: rememberedMax.bytes,
+    of: ({ facts }) => subjectBytes(facts.recipient),
+  });
+  rememberedFacts.set(source, made);
+  return made;
+}
+
+/**
+ * What is known of a recipient. Of one of the own ledger, asked for without a tag as most are, it is remembered until
+ * the ledger changes: to gather it anew is a twelfth of a store.
+ */
+export function gatherRecipientFacts(
   source: RecipientSource,
   did: Did,
-  { tag = null, asked }: { readonly tag?: string | null; readonly asked?: AskedFor } = {},
+  { tag = null, asked }: AskedRecipient = {},
+): AdmissionFacts | Promise<AdmissionFacts> {
+  const stamp = tag === null ? (source.stamp?.() ?? null) : null;
+  if (stamp === null) return gatherAnew(source, did, { tag, asked });
+  const remembered = factsRememberedOf(source);
+  const known = remembered.get(did);
+  if (known?.stamp === stamp) return known.facts;
+  return gatherAnew(source, did, { tag, asked }).then((facts) => {
+    const isOwn = facts.recipient !== null && facts.recipient.foreign === undefined;
+    if (isOwn) remembered.set(did, { stamp, facts });
+    return facts;
+  });
+}
+
+async function gatherAnew(
+  source: RecipientSource,
+  did: Did,
+  { tag, asked }: { readonly tag: string | null; readonly asked: AskedFor | undefined },
 ): Promise<AdmissionFacts> {
   const recipient = await source.subject(did, asked);
   const receives = recipient !== null && !recipient.deactivated;

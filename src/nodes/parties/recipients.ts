@@ -63,6 +63,8 @@ export interface RecipientSource {
   blockTimeMs(): Promise<number>;
   /** Whether recipients that are at home at another Directory are served. */
   servesGuests(): Promise<boolean>;
+  /** As of the ledger: what it answers of its own people stays true while this is the same number. */
+  stamp?(): number | null;
 }
 
 /**
@@ -106,6 +108,7 @@ export function ledgerRecipients(ledger: LedgerReader): RecipientSource {
     blockTimeMs: async () => (await ledger.head()).blockTimeMs,
     // The own ledger has no guests.
     servesGuests: async () => true,
+    stamp: () => ledger.stamp?.() ?? null,
   };
 }
 

@@ -10,6 +10,7 @@ import { decidePolicy } from "../../../../src/core/message/policy.ts";
 import {
   decideAdmission,
   gatherFacts,
+  gatherRecipientFacts,
   type OperatorRules,
 } from "../../../../src/nodes/parties/admission.ts";
 import type { RecipientSource, Subject } from "../../../../src/nodes/parties/recipients.ts";
@@ -86,6 +87,67 @@ test("the facts of an envelope are the tag's policy, the linked recipient's and 
   expect(asked.toSorted()).toEqual(
     [`recipient:${recipient.did}`, "recipient:other", "tag:t"].toSorted(),
   );
+});
+
+describe("what is known of a recipient of the own ledger", () => {
+  const stage = (subject: Subject | null = recipient) => {
+    const at = { stamp: 1 as number | null, reads: 0, subject };
+    const source: RecipientSource = {
+      subject: async () => {
+        at.reads += 1;
+        return at.subject;
+      },
+      policy: async () => null,
+      persona: async () => null,
+      blockTimeMs: async () => 500,
+      servesGuests: async () => true,
+      stamp: () => at.stamp,
+    };
+    const facts = async (tag: string | null = null) =>
+      await gatherRecipientFacts(source, recipient.did, { tag });
+    return { at, facts };
+  };
+
+  test("is read once until the ledger changes, and then anew", async () => {
+    const { at, facts } = stage();
+    expect((await facts()).policy).not.toBeNull();
+    await facts();
+    expect(at.reads).toBe(1);
+    at.subject = { ...recipient, deactivated: true };
+    at.stamp = 2;
+    expect((await facts()).policy).toBeNull();
+    expect(at.reads).toBe(2);
+  });
+
+  test("is read each time while a change is under way, with a tag, and of who is not there", async () => {
+    const { at, facts } = stage();
+    await facts();
+    at.stamp = null;
+    await facts();
+    await facts();
+    expect(at.reads).toBe(3);
+    at.stamp = 1;
+    await facts("t");
+    await facts("t");
+    expect(at.reads).toBe(5);
+    const absent = stage(null);
+    await absent.facts();
+    await absent.facts();
+    expect(absent.at.reads).toBe(2);
+    const elsewhere = stage({ ...recipient, foreign: { isFresh: true } });
+    await elsewhere.facts();
+    await elsewhere.facts();
+    expect(elsewhere.at.reads).toBe(2);
+  });
+
+  test("is not remembered as of a change that came while it was read", async () => {
+    const { at, facts } = stage();
+    const reading = facts();
+    at.stamp = 2;
+    await reading;
+    at.subject = { ...recipient, deactivated: true };
+    expect((await facts()).policy).toBeNull();
+  });
 });
 
 describe("the parties of an envelope", () => {
