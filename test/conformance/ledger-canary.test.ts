@@ -33,6 +33,7 @@ const bugs: Readonly<Record<string, (real: Ledger) => Partial<Ledger>>> = {
       },
     };
   },
+  "has one stamp before and after a change": () => ({ stamp: () => 1 }),
   "restarts the counters after a deletion": (real) => ({
     account: async (did) => {
       const account = await real.account(did);

@@ -149,6 +149,32 @@ const personaPolicy: PersonaPolicy = {
 
 const cases: readonly LedgerCase[] = [
   {
+    name: "two reads with one stamp before and after them answer the same",
+    run: async ({ ledger }) => {
+      const identity = stranger();
+      const seen = new Map<number, string>();
+      const look = async (): Promise<void> => {
+        const before = ledger.stamp?.() ?? null;
+        const { record } = await ledger.account(identity.did);
+        const found = String(record?.deactivated);
+        if (before === null || before !== ledger.stamp?.()) return;
+        expect(seen.get(before) ?? found).toBe(found);
+        seen.set(before, found);
+      };
+      await look();
+      const registering = ledger.submit(
+        registrationOf(identity, { timestamp: String(Date.now()) }),
+        "register",
+      );
+      for (let i = 0; i < 5; i++) await look();
+      await finalized(ledger, await registering);
+      await look();
+      const deactivation: Intent = { action: "deactivate_did", did: identity.did };
+      await finalized(ledger, await submitIntent(ledger, identity, deactivation));
+      await look();
+    },
+  },
+  {
     name: "what nobody put there is known to be absent",
     async run({ ledger }) {
       const { did } = stranger();
