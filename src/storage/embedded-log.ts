@@ -11,7 +11,6 @@
  * Hashes of level 0 follow from the entries. Numbers are 16 hex digits.
  * Source: docs/trust.md "Log".
  */
-
 import {
   concatBytes,
   decodeHex,
@@ -61,8 +60,9 @@ import {
   verifyConsistency,
   widthOfTile,
 } from "../core/trust/tree.ts";
-import { type LogPage, type Logs, StoreError } from "./contract.ts";
+import { StoreError } from "./contract.ts";
 import * as records from "./embedded-records.ts";
+import type { LogPage, Logs } from "./logs.ts";
 import type { OrderedTable, SharedTable, TableChange, TableView } from "./table.ts";
 
 /** The ledger's own log. */

@@ -4,7 +4,8 @@
  */
 import { describe, expect, test } from "bun:test";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
-import type { Logs, StoreEnvironment } from "../../src/storage/contract.ts";
+import type { StoreEnvironment } from "../../src/storage/contract.ts";
+import type { Logs } from "../../src/storage/logs.ts";
 import { conformanceCases, runCase } from "./kit.ts";
 import { optionsOf } from "./options.ts";
 

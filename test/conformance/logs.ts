@@ -11,7 +11,7 @@ import {
   verifyConsistency,
   verifyInclusion,
 } from "../../src/core/trust/tree.ts";
-import type { Logs } from "../../src/storage/contract.ts";
+import type { Logs } from "../../src/storage/logs.ts";
 import { identityOf, registrationOf } from "../support/identity.ts";
 import { TestLog, testKey } from "../support/logs.ts";
 import type { ConformanceCase, Subject } from "./kit.ts";

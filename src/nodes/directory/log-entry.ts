@@ -19,7 +19,7 @@ import {
   type SignedNote,
 } from "../../core/trust/note.ts";
 import { decodeBundle, tileWidth } from "../../core/trust/tree.ts";
-import type { Logs } from "../../storage/contract.ts";
+import type { Logs } from "../../storage/logs.ts";
 import type { Call } from "../http/route.ts";
 import { foreignEntry, readsHome } from "../parties/foreign.ts";
 import type { Homes } from "../parties/homes.ts";

@@ -29,7 +29,7 @@ import {
   verifyConsistency,
   widthOfTile,
 } from "../../core/trust/tree.ts";
-import type { Logs } from "../../storage/contract.ts";
+import type { Logs } from "../../storage/logs.ts";
 import type { Log } from "../http/log.ts";
 import type { Route } from "../http/route.ts";
 import type { Homes } from "../parties/homes.ts";

@@ -16,7 +16,7 @@ import {
   tileWidth,
   widthOfTile,
 } from "../../core/trust/tree.ts";
-import type { Logs } from "../../storage/contract.ts";
+import type { Logs } from "../../storage/logs.ts";
 import type { Call, Route } from "../http/route.ts";
 
 /** A witness as a log knows it, or a log as a witness knows it. */

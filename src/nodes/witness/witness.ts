@@ -31,7 +31,7 @@ import {
   verifyConsistency,
   widthOfTile,
 } from "../../core/trust/tree.ts";
-import type { Logs } from "../../storage/contract.ts";
+import type { Logs } from "../../storage/logs.ts";
 import { type Log, onceAMinute } from "../http/log.ts";
 import type { Answer, Call, Route } from "../http/route.ts";
 import {

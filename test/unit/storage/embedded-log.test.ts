@@ -20,9 +20,10 @@ import {
   verifyInclusion,
 } from "../../../src/core/trust/tree.ts";
 import { MemoryTable } from "../../../src/plugins/memory/table.ts";
-import type { Logs, StoreError } from "../../../src/storage/contract.ts";
+import type { StoreError } from "../../../src/storage/contract.ts";
 import { openEmbeddedLedger } from "../../../src/storage/embedded.ts";
 import { openLogs } from "../../../src/storage/embedded-log.ts";
+import type { Logs } from "../../../src/storage/logs.ts";
 import type { OrderedTable } from "../../../src/storage/table.ts";
 import {
   addAlias,
