@@ -24,7 +24,7 @@ import { handOverText, leavingText, statementText } from "../groups/statements.t
 import { isOverruled, successorIdOf } from "../groups/witnesses.ts";
 import { verifySignature } from "../keys/crypto.ts";
 import { rootKeyOf } from "../trust/client.ts";
-import { type Examined, type Judged, rowNamed } from "./group-rows.ts";
+import { type Examined, type Judged, rowNamed } from "./group-hearing.ts";
 import type { OwnStore } from "./own-store.ts";
 
 /** What was found of whom, in one look at what members say: each of them is asked for once. */

@@ -52,13 +52,11 @@ import {
   type Examined,
   followed,
   type GroupListener,
-  groupAt,
   hearAll,
-  putGroup,
-  refile,
   removalsOf,
   versionAt,
-} from "./group-rows.ts";
+} from "./group-hearing.ts";
+import { groupAt, putGroup, refile } from "./group-rows.ts";
 import type { GroupTalk } from "./group-talk.ts";
 import { rowsOf } from "./keys.ts";
 import type { OwnStore } from "./own-store.ts";

@@ -46,25 +46,21 @@ import { ed25519PublicKey, signEd25519 } from "../keys/crypto.ts";
 import type { JsonContent } from "../mail/content.ts";
 import { isName } from "../mail/notes.ts";
 import { GroupAnswers, type Said } from "./group-answers.ts";
-import { GroupJudging, type RootsFound } from "./group-judging.ts";
 import {
-  addressed,
-  changing,
   countingState,
   type Examined,
-  groupAt,
   hearBundle,
-  isEmpty,
   isOther,
   lineIn,
   mustBeAdmin,
   newsOf,
-  putGroup,
   putOut,
   type UnderKeys,
   underKeys,
   waitingIn,
-} from "./group-rows.ts";
+} from "./group-hearing.ts";
+import { GroupJudging, type RootsFound } from "./group-judging.ts";
+import { addressed, changing, groupAt, isEmpty, putGroup } from "./group-rows.ts";
 import { keyOfGroup, rowsOf } from "./keys.ts";
 import type { OwnStore } from "./own-store.ts";
 import type { Sending } from "./sending.ts";

@@ -37,18 +37,15 @@ import {
   wholeBody,
 } from "./files.ts";
 import {
-  conversationOf,
   type Examined,
-  groupAt,
   type Heard,
   hearBundle,
   inlineJson,
-  isEmpty,
   isOther,
   lineIn,
-  markMisfiled,
   newsOf,
-} from "./group-rows.ts";
+} from "./group-hearing.ts";
+import { conversationOf, groupAt, isEmpty, markMisfiled } from "./group-rows.ts";
 import type { GroupTalk } from "./group-talk.ts";
 import { type HandedRow, HandingOver } from "./handing-over.ts";
 import { acceptInvited } from "./invitations.ts";

@@ -37,7 +37,8 @@ import { findName } from "../trust/client.ts";
 import { loadAlias, type NameTrust, trustOf } from "../trust/trust.ts";
 import { type ChosenRow, parseTimer, putTimer } from "./chosen.ts";
 import { type Body, copySource, saveContent } from "./files.ts";
-import { groupAt, inlineJson } from "./group-rows.ts";
+import { inlineJson } from "./group-hearing.ts";
+import { groupAt } from "./group-rows.ts";
 import {
   copyIdOf,
   keyOfChosen,

@@ -29,10 +29,12 @@ import { ed25519PublicKey, signEd25519 } from "../../../../src/client/keys/crypt
 import { memoryStore } from "../../../../src/client/store/driver.ts";
 import {
   type Examined,
-  factsOf,
-  groupAt,
   hearBundle,
   type Judged,
+} from "../../../../src/client/store/group-hearing.ts";
+import {
+  factsOf,
+  groupAt,
   markMisfiled,
   putGroup,
 } from "../../../../src/client/store/group-rows.ts";
