@@ -185,3 +185,9 @@ export const keptBytes = mapped(hexOf(/^([0-9a-f]{2})*$/), toBytes);
 export const keptCounter = mapped(decimal, (digits) => BigInt(digits));
 /** The version of a text's form. */
 export const keptVersion = custom<1>((value) => value === 1, "1");
+
+export const nameCharactersMax = 100;
+
+/** Of a person or a group, as others chose it. */
+export const isName = (name: unknown): name is string =>
+  typeof name === "string" && name.length <= nameCharactersMax;

@@ -9,10 +9,9 @@ import { sha256 } from "#sha256";
 import { encodeHex, utf8 } from "../../core/codec/bytes.ts";
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { dayMs, hourMs, secondMs } from "../../core/codec/time.ts";
-import { isInteger, isRecord } from "../base/shapes.ts";
+import { isInteger, isName, isRecord } from "../base/shapes.ts";
 import { isReached } from "../base/times.ts";
 import { uuidOf } from "../keys/crypto.ts";
-import { isName } from "../mail/notes.ts";
 
 /** Parts of one statement: of each who was ever in it one stays. */
 const partsMax = 1_000;

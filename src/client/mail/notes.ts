@@ -7,7 +7,7 @@
 import { decodeBase64, encodeBase64 } from "../../core/codec/bytes.ts";
 import { parseUuid } from "../../core/codec/did.ts";
 import { localError } from "../base/failure.ts";
-import { isRecord } from "../base/shapes.ts";
+import { isName, isRecord, nameCharactersMax } from "../base/shapes.ts";
 import { isNote, profileType, receiptType, typingType } from "./content.ts";
 
 export type Note =
@@ -25,7 +25,6 @@ export type ProfileFacts = {
 
 /** Ids in one receipt. */
 export const receiptIdsMax = 1_000;
-const nameCharactersMax = 100;
 const pictureBytesMax = 32_768;
 
 /** `null` when the type is that of a message. */
@@ -61,10 +60,6 @@ function parseIds(list: unknown): string[] | null {
   const ids = list.flatMap((id: unknown) => (typeof id === "string" ? (parseUuid(id) ?? []) : []));
   return ids.length === list.length && ids.length > 0 ? ids : null;
 }
-
-/** Of a person or a group, as others chose it. */
-export const isName = (name: unknown): name is string =>
-  typeof name === "string" && name.length <= nameCharactersMax;
 
 const isPicture = (bytes: Uint8Array): boolean =>
   bytes.length <= pictureBytesMax && pictureType(bytes) !== null;

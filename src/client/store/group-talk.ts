@@ -4,11 +4,13 @@
  * another state than its own.
  * Source: docs/protocol.md "Groups".
  */
+
 import { encodeBase64, encodeHex, equalBytes } from "../../core/codec/bytes.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { dayMs, minuteMs } from "../../core/codec/time.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { attempt, ClientError, localError, pause } from "../base/failure.ts";
+import { isName } from "../base/shapes.ts";
 import {
   type Bundle,
   fitting,
@@ -44,7 +46,6 @@ import {
 } from "../groups/statements.ts";
 import { ed25519PublicKey, signEd25519 } from "../keys/crypto.ts";
 import type { JsonContent } from "../mail/content.ts";
-import { isName } from "../mail/notes.ts";
 import { GroupAnswers, type Said } from "./group-answers.ts";
 import {
   countingState,

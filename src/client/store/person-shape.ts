@@ -7,6 +7,7 @@ import type { Did } from "../../core/codec/did.ts";
 import {
   custom,
   keptDid as did,
+  isName,
   isRecord,
   nullable,
   object,
@@ -16,7 +17,6 @@ import {
   text,
   truth,
 } from "../base/shapes.ts";
-import { isName } from "../mail/notes.ts";
 
 /** What is known of somebody who wrote, or was written to. */
 export type Person = {
