@@ -49,6 +49,7 @@ const below = [
   "keys/xwing.ts",
   "keys/key-stores.ts",
   "store/driver.ts",
+  "store/person-shape.ts",
 ];
 /** What is informed of it: proofs are kept for other devices, and messages that last for a time are looked at. */
 const informed = ["store/evidence.ts", "store/lasting.ts"];
