@@ -56,8 +56,12 @@ const listening = new Promise((resolve) => {
 });
 const once = take(again, 1);
 await listening;
-const direct = await alice.send(again.did, { once: true });
-live = direct.last.delivery_mode === "direct";
+// On a busy machine a runtime may acknowledge one later than the node waits for it: that goes into the Cache.
+const triesMax = typeof WebSocket === "undefined" ? 1 : 5;
+for (let tries = 0; tries < triesMax && !live; tries++) {
+  const direct = await alice.send(again.did, { once: true });
+  live = direct.last.delivery_mode === "direct";
+}
 const [json] = await once;
 const refused = await alice.send("nobody.here", "x").catch((error) => error);
 
