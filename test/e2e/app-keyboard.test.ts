@@ -278,14 +278,19 @@ appTest(
     );
     await shows(ada, ".banner", german.addressDiffers);
     expect(await axeFindings(ada, "another address")).toEqual([]);
-    await use(ada, german.moveHere);
-    await ada.page.until(
-      `![...document.querySelectorAll('.banner')].some((one) => one.textContent.includes(${JSON.stringify(german.addressDiffers)}))`,
-      "the end of the banner",
-      60_000,
-    );
-    const { document } = await bob.client.directory.resolve(own);
-    expect(JSON.stringify(document)).toContain(moved);
+    const isMoved = async () =>
+      JSON.stringify((await bob.client.directory.resolve(own)).document).includes(moved);
+    // A page that the new worker loads anew in between ends what was begun, and shows the banner again.
+    for (let presses = 0; presses < 3 && !(await isMoved()); presses++) {
+      await shows(ada, ".banner", german.addressDiffers);
+      await use(ada, german.moveHere);
+      await ada.page.until(
+        `![...document.querySelectorAll('.banner')].some((one) => one.textContent.includes(${JSON.stringify(german.addressDiffers)}))`,
+        "the end of the banner",
+        60_000,
+      );
+    }
+    expect(await isMoved()).toBe(true);
     await bob.send(own, "an der neuen Adresse");
     await ada.sees("an der neuen Adresse");
   },
