@@ -317,7 +317,7 @@ export interface LedgerReader {
    * Another number whenever a read may answer something else than before; `null` where that can't be said, as while a
    * change is under way or where others write the ledger too.
    */
-  stamp?(): number | null;
+  stamp(): number | null;
 }
 
 export interface LedgerWriter {

@@ -11,6 +11,7 @@ import type { StoredMessage } from "../../src/client/store/shown.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { waiting, waitingCount } from "../support/people.ts";
+import { pause } from "../support/wait.ts";
 
 /** A first-time sender has a quarter of it, and somebody known a half. */
 const mailboxBytes = 4_000_000;
@@ -96,6 +97,7 @@ test("texts arrive while a file is still on its way", async () => {
   const order: string[] = [];
   const file = await alice.send(bob.did, bytes, { chunkBytes: 100_000 });
   void file.delivered?.then(() => order.push("file"));
+  await pause(5, "texts of the same millisecond have no order");
   const texts = await Promise.all(["one", "two", "three"].map((text) => alice.send(bob.did, text)));
   await Promise.all(texts.map(({ delivered }) => delivered));
   order.push("texts");

@@ -108,7 +108,7 @@ export function ledgerRecipients(ledger: LedgerReader): RecipientSource {
     blockTimeMs: async () => (await ledger.head()).blockTimeMs,
     // The own ledger has no guests.
     servesGuests: async () => true,
-    stamp: () => ledger.stamp?.() ?? null,
+    stamp: () => ledger.stamp(),
   };
 }
 

@@ -193,6 +193,8 @@ function ledgerOver(parts: ChainParts): Ledger {
     },
     bounds: async () => endpoints.session().head.metadata.bounds,
     account: async (did) => reader.account(did),
+    // Others change a chain at any time.
+    stamp: () => null,
     keyProof: (did) => proofs.of(did),
     aliasHolder: async (alias) => reader.aliasHolder(alias),
     aliasReserve: async (alias) => reader.aliasReserve(alias),

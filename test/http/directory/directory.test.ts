@@ -351,6 +351,7 @@ describe("pending registrations", () => {
         aliasHolder: (alias) => ledger.aliasHolder(alias),
         aliasReserve: (alias) => ledger.aliasReserve(alias),
         policy: ledger.policy.bind(ledger),
+        stamp: () => ledger.stamp(),
         submit: (call, label) => ledger.submit(call, label),
         operator: () => ledger.operator(),
         proofs: () => ledger.proofs(),

@@ -368,22 +368,22 @@ describe("what survives", () => {
   test("its stamp is another one after each change, and none while one is under way or after the end", async () => {
     const made = stage(5);
     const ledger = await made.open();
-    const before = ledger.stamp?.();
+    const before = ledger.stamp();
     expect(before).toBeNumber();
     const submitting = ledger.submit(registration(alice), "register");
     let isUnderWay = false;
     const watching = made.table.commit;
     made.table.commit = (change) =>
       watching.call(made.table, (view) => {
-        isUnderWay ||= ledger.stamp?.() === null;
+        isUnderWay ||= ledger.stamp() === null;
         return change(view);
       }) as never;
     await settled(ledger, taken(await submitting));
     expect(isUnderWay).toBeTrue();
-    expect(ledger.stamp?.()).toBeGreaterThan(before ?? 0);
+    expect(ledger.stamp()).toBeGreaterThan(before ?? 0);
     expect((await ledger.account(alice.did)).record).not.toBeNull();
     await ledger.close();
-    expect(ledger.stamp?.()).toBeNull();
+    expect(ledger.stamp()).toBeNull();
   });
 
   test("a closed ledger accepts nothing, makes no block and keeps pending calls", async () => {
