@@ -92,9 +92,11 @@ async function meet(person: Person, other: Waypost, name: string): Promise<void>
   await person.sees(`Hallo ${name}`);
 }
 
-/** Accepts the one who has written, and returns who that is. */
+/** Accepts the one who has written, other than by a group that they are both in, and returns who that is. */
 async function knowing(other: Waypost): Promise<Waypost["did"]> {
-  const writers = async () => (await other.store.people()).filter(({ isKnown }) => !isKnown);
+  const isOurs = (did: string) => did === bob.did || did === carol.did;
+  const writers = async () =>
+    (await other.store.people()).filter(({ did, isKnown }) => !isKnown && !isOurs(did));
   while ((await writers()).length === 0) await Bun.sleep(50);
   const [writer] = await writers();
   if (writer === undefined) throw new Error("nobody has written");
@@ -278,19 +280,14 @@ appTest(
     );
     await shows(ada, ".banner", german.addressDiffers);
     expect(await axeFindings(ada, "another address")).toEqual([]);
-    const isMoved = async () =>
-      JSON.stringify((await bob.client.directory.resolve(own)).document).includes(moved);
-    // A page that the new worker loads anew in between ends what was begun, and shows the banner again.
-    for (let presses = 0; presses < 3 && !(await isMoved()); presses++) {
-      await shows(ada, ".banner", german.addressDiffers);
-      await use(ada, german.moveHere);
-      await ada.page.until(
-        `![...document.querySelectorAll('.banner')].some((one) => one.textContent.includes(${JSON.stringify(german.addressDiffers)}))`,
-        "the end of the banner",
-        60_000,
-      );
-    }
-    expect(await isMoved()).toBe(true);
+    await use(ada, german.moveHere);
+    await ada.page.until(
+      `![...document.querySelectorAll('.banner')].some((one) => one.textContent.includes(${JSON.stringify(german.addressDiffers)}))`,
+      "the end of the banner",
+      60_000,
+    );
+    const { document } = await bob.client.directory.resolve(own);
+    expect(JSON.stringify(document)).toContain(moved);
     await bob.send(own, "an der neuen Adresse");
     await ada.sees("an der neuen Adresse");
   },
