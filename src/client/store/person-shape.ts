@@ -1,6 +1,6 @@
 /**
- * The row of a person, and what of one counts that an earlier version stored without looking at it:
- * another own device had said it, which may have been a thief's.
+ * The row of a person, and what of one or of a group counts that an earlier version stored without
+ * looking at it: another own device had said it, which may have been a thief's.
  * Source: docs/trust.md "Own devices".
  */
 import type { Did } from "../../core/codec/did.ts";
@@ -85,4 +85,19 @@ export function keptPerson(row: unknown): unknown {
     if (read !== null && read !== undefined) kept[name] = read;
   }
   return kept;
+}
+
+const groupShape = object({
+  maker: did,
+  nonce: text,
+  name: custom<unknown>((name) => typeof name === "string" || Array.isArray(name), "a name"),
+  members: object({}),
+  left: object({}),
+});
+
+/** The row, or `null` where nothing says which group it is. Its other parts: `upgradeRow`. */
+export function keptGroup(row: unknown): unknown {
+  // In rows of an earlier version the state is the row itself.
+  const state = isRecord(row) && "v" in row ? row["state"] : row;
+  return parseValue(state, groupShape) === null ? null : row;
 }

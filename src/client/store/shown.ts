@@ -65,24 +65,16 @@ const messageShape = object({
 /** Whether a row has what is shown of it. */
 export const isReadable = (row: unknown): boolean => parseValue(row, messageShape) !== null;
 
-/** Likewise of a group. */
-const groupShape = object({
-  name: custom<unknown>((name) => typeof name === "string" || Array.isArray(name), "a name"),
-  members: object({}),
-  left: object({}),
-});
-
 /** By any id that the group has had here. */
 export async function shownGroup(
   table: Table,
   id: string,
 ): Promise<GroupRow | "unreadable" | null> {
   const named = await table.get<string>(nameOfGroup(table, id));
-  const row = await table.get<GroupRow>(named ?? keyOfGroup(table, id));
-  if (row === null) return null;
-  // In rows of an earlier version the state is the row itself.
-  const state = "v" in row ? row.state : row;
-  return parseValue(state, groupShape) === null ? "unreadable" : upgradeRow(row);
+  const key = named ?? keyOfGroup(table, id);
+  const row = await table.get<GroupRow>(key);
+  if (row !== null) return upgradeRow(row);
+  return (await table.bytes(key)) === null ? null : "unreadable";
 }
 
 type Around = Pick<ConversationRow, "readMs" | "arrivedMs"> &

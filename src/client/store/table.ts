@@ -13,7 +13,7 @@ import { hkdf, openBytes, sealBytes } from "../keys/crypto.ts";
 import { storeFailure } from "../keys/key-stores.ts";
 import type { Range, StoreDriver } from "./driver.ts";
 import { after, endOf, leavesLog, logKey, placeInLog, rowsOf } from "./keys.ts";
-import { keptPerson } from "./person-shape.ts";
+import { keptGroup, keptPerson } from "./person-shape.ts";
 
 /** Of what the rows mean. A later version upgrades them when it opens the store. */
 const layout = 1;
@@ -125,9 +125,10 @@ export class Table {
       isReverse,
     };
     const rows = await this.#guard(() => this.driver.scan(range));
-    return rows.map(([key, sealed]) => {
+    return rows.flatMap(([key, sealed]) => {
       const name = key.slice(this.place.length);
-      return [name, parseRow<T>(name, this.open(name, sealed))];
+      const row = parseRow<T>(name, this.open(name, sealed));
+      return row === null ? [] : [[name, row]];
     });
   }
 
@@ -331,11 +332,13 @@ const render = (value: unknown): Uint8Array => utf8(JSON.stringify(value));
 /**
  * Only this program has the key, so an opened row has the form in which it was written. An earlier
  * version may have stored what a device of a thief had said: of a person such parts are left out
- * here, of a group in `upgradeRow`, and lists leave out what can't be shown.
+ * here, of a group in `upgradeRow`, and lists leave out what can't be shown. A group that can't be
+ * read at all is none (`null`).
  */
-function parseRow<T>(key: string, bytes: Uint8Array): T {
+function parseRow<T>(key: string, bytes: Uint8Array): T | null {
   const row: unknown = JSON.parse(decodeUtf8(bytes) ?? "null");
-  return (key.startsWith(rowsOf.people) ? keptPerson(row) : row) as T;
+  if (key.startsWith(rowsOf.groups)) return keptGroup(row) as T | null;
+  return (key.startsWith(rowsOf.people) ? keptPerson(row) : row) as T | null;
 }
 
 const rowBytes = (key: string, bytes: Uint8Array | null): number =>

@@ -3,8 +3,14 @@
  * program does wrong in a list reaches the caller.
  */
 import { expect, test } from "bun:test";
-import { emptyGroup } from "../../../../src/client/groups/statements.ts";
+import { newRow } from "../../../../src/client/groups/bundles.ts";
+import {
+  emptyGroup,
+  type GroupState,
+  withChange,
+} from "../../../../src/client/groups/statements.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
+import { upgradeGroups } from "../../../../src/client/store/group-upgrade.ts";
 import { keyOfGroup, rowsOf } from "../../../../src/client/store/keys.ts";
 import { addMessage, type MessageRow, putReaction } from "../../../../src/client/store/rows.ts";
 import { Table, type TableScan } from "../../../../src/client/store/table.ts";
@@ -37,10 +43,18 @@ const hello: MessageRow = {
 
 async function opened() {
   const table = await Table.open(memoryStore(), new Uint8Array(32).fill(7));
-  const { store } = await partsOf(await ownStoreOf(table, to));
+  const { store, groups } = await partsOf(await ownStoreOf(table, to));
   await table.change((batch) => addMessage(table, batch, hello));
-  return { table, store };
+  return { table, store, groups };
 }
+
+/** Rows of a group of another form. */
+const formlessGroups = (state: GroupState): unknown[] => [
+  ...[null, 5, true, "x", [], {}, { v: 2 }, { v: 2, state: 5 }],
+  ...[{ maker: 5 }, { nonce: null }, { name: 5 }, { members: null }, { left: null }].map(
+    (change) => ({ v: 2, state: { ...state, ...change } }),
+  ),
+];
 
 /** A row with one member of another form. */
 const formless = (change: object): MessageRow => ({ ...hello, ...change });
@@ -70,14 +84,28 @@ test("a conversation is not shown when its group can't be read", async () => {
   const state = emptyGroup(to, "nonce");
   const inGroup = { id: crypto.randomUUID(), group: state.id, conversation: state.id };
   await table.change((batch) => addMessage(table, batch, formless(inGroup)));
-  const listed = async (row: object) => {
+  const listed = async (row: unknown) => {
     await table.change(async (batch) => batch.put(keyOfGroup(table, state.id), row));
     return (await store.conversations()).map(({ id }) => id).sort();
   };
   const both = [from, state.id].sort();
   expect(await listed({ v: 2, state, joined: 0 })).toEqual(both);
-  for (const row of [{}, { v: 2 }, { v: 2, state: 5 }, { v: 2, state: { ...state, left: null } }])
-    expect(await listed(row)).toEqual([from]);
+  for (const row of formlessGroups(state)) expect(await listed(row)).toEqual([from]);
+});
+
+test("a group that can't be read ends no start, and is in no list", async () => {
+  const { table, groups } = await opened();
+  const state = withChange(emptyGroup(to, "nonce"), { name: "here", add: [to] }, 1_000);
+  const { id } = emptyGroup(to, "other");
+  await table.change(async (batch) =>
+    batch.put(keyOfGroup(table, state.id), { ...newRow(state), joined: 0 }),
+  );
+  for (const row of formlessGroups(emptyGroup(to, "other"))) {
+    await table.change(async (batch) => batch.put(keyOfGroup(table, id), row));
+    await upgradeGroups(table);
+    expect((await groups.list()).map(({ name }) => name)).toEqual(["here"]);
+    expect(await groups.get(id)).toBeNull();
+  }
 });
 
 test("a mistake of the program in a list is not taken for a row that can't be read", async () => {
