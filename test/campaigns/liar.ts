@@ -10,10 +10,11 @@
  */
 import { parseArgs } from "node:util";
 import { attempt, ClientError, localError } from "../../src/client/base/failure.ts";
-import { nextIdentity, publishKeys } from "../../src/client/identity/new-keys.ts";
+import { inForce, nextIdentity, publishKeys } from "../../src/client/identity/new-keys.ts";
 import { x25519PublicKey } from "../../src/client/keys/crypto.ts";
 import { type KeyStore, memoryKeys } from "../../src/client/keys/key-stores.ts";
-import { agreementSecrets, parseIdentity, renderIdentity } from "../../src/client/keys/keys.ts";
+import { agreementSecrets, parseIdentity } from "../../src/client/keys/keys.ts";
+import { changeIdentity, type EditIdentity } from "../../src/client/keys/stored.ts";
 import { planSend } from "../../src/client/mail/plan.ts";
 import { openEnvelope, recipientOf } from "../../src/client/mail/retrieve.ts";
 import { buildEnvelope } from "../../src/client/mail/send.ts";
@@ -342,11 +343,12 @@ async function forge(by: Person, to: Person): Promise<void> {
 }
 
 async function replaceRoot(person: Person): Promise<void> {
-  const next = nextIdentity(person.me.identity, Date.now());
-  await person.keys.save("default", renderIdentity(next));
+  // What the opening before still does in the background stores secrets too.
+  const change = (edit: EditIdentity) => changeIdentity(person.keys, person.me.identity, edit);
+  await change((stored) => nextIdentity(stored, Date.now()));
   person.me = await openPerson(person);
   const published = await publishKeys(person.me.client, person.me.identity, { waiting });
-  await person.keys.save("default", renderIdentity(published));
+  await change((stored) => inForce(stored, published));
   person.me = await openPerson(person);
   count("root keys replaced");
 }
