@@ -13,7 +13,7 @@ import { attempt, ClientError, localError } from "../../src/client/base/failure.
 import { inForce, nextIdentity, publishKeys } from "../../src/client/identity/new-keys.ts";
 import { x25519PublicKey } from "../../src/client/keys/crypto.ts";
 import { type KeyStore, memoryKeys } from "../../src/client/keys/key-stores.ts";
-import { agreementSecrets, parseIdentity } from "../../src/client/keys/keys.ts";
+import { agreementSecrets, parseIdentity, renderIdentity } from "../../src/client/keys/keys.ts";
 import { changeIdentity, type EditIdentity } from "../../src/client/keys/stored.ts";
 import { planSend } from "../../src/client/mail/plan.ts";
 import { openEnvelope, recipientOf } from "../../src/client/mail/retrieve.ts";

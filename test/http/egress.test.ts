@@ -306,9 +306,16 @@ describe("places that must not be reached", () => {
   });
 
   test("proxy variables set while running are not used", async () => {
-    const sniffer = sniff("127.0.0.1");
+    // Others of this process may use them.
+    const asked: string[] = [];
+    const data = (socket: Bun.Socket, head: Buffer) => {
+      asked.push(head.toString("latin1"));
+      socket.end();
+    };
+    const proxy = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data } });
+    cleanups.push(() => proxy.stop(true));
     for (const name of ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY"]) {
-      process.env[name] = `http://127.0.0.1:${sniffer.port}`;
+      process.env[name] = `http://127.0.0.1:${proxy.port}`;
       cleanups.push(() => delete process.env[name]);
     }
     const port = serve(() => new Response("ok"));
@@ -319,7 +326,16 @@ describe("places that must not be reached", () => {
       200,
       null,
     ]);
-    expect(sniffer.connections).toBe(0);
+    const ofOurs = asked.filter(
+      (head) => head.includes(`:${port}`) || head.includes(`:${tlsPort}`),
+    );
+    expect(ofOurs).toEqual([]);
+
+    // A request that does use them is seen.
+    await fetch(`http://127.0.0.1:${port}/`, { proxy: `http://127.0.0.1:${proxy.port}` }).catch(
+      () => undefined,
+    );
+    expect(asked.some((head) => head.includes(`:${port}`))).toBe(true);
   });
 
   test("http is refused where only https is allowed, and the node never asks itself", async () => {
