@@ -14,12 +14,13 @@ import { openPayload } from "../../src/client/mail/unseal.ts";
 import { parseSource } from "../../src/config/source.ts";
 import { decodeHex, equalBytes, parsePublicKey, utf8 } from "../../src/core/codec/bytes.ts";
 import { isAdmissibleKey } from "../../src/core/codec/crypto.ts";
-import { parseJson } from "../../src/core/codec/json.ts";
+import { parseJson, readJson } from "../../src/core/codec/json.ts";
 import { parseDuration, parseTimestamp, renderTimestamp } from "../../src/core/codec/time.ts";
 import { isFault } from "../../src/core/fault.ts";
 import { decodeDidDocument, encodeDidDocument } from "../../src/core/ledger/document-codec.ts";
 import { decodePayload } from "../../src/core/ledger/structures.ts";
 import { decodeEnvelope } from "../../src/core/message/envelope.ts";
+import { disagreement } from "../support/json-ways.ts";
 import { limitsDefault } from "../support/settings.ts";
 import { frameAndProofTargets } from "./parser-frames.ts";
 import { attack, check, listOf, read, type Target } from "./parser-kit.ts";
@@ -85,6 +86,8 @@ export const targets: readonly Target[] = [
     name: "json",
     samples: [...envelopeSamples, utf8('[1,2.5e3,"\\u00e9",null,true,{"a":{}}]')],
     run: (input) => {
+      for (const opaque of [null, "payload"])
+        check(disagreement(readJson, input, opaque) === null, "both ways of reading JSON agree");
       const value = parseJson(input);
       if (isFault(value)) return value.detail;
       check(!isFault(parseJson(utf8(JSON.stringify(value)))), "a JSON value reads back");

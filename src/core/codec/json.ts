@@ -3,8 +3,9 @@
  * duplicate names, lone surrogates, `__proto__`, numbers that are not finite. Depth and
  * size are bounded before a long text is parsed, so that no body can make the parser or a
  * later walk expensive.
- * Cost: a text is scanned, where strings are jumped over with `indexOf`, then parsed, and
- * its tree is walked once.
+ * Cost: a short compact text, as most bodies are, is parsed and its tree is measured once.
+ * Another one is scanned first, where strings are jumped over with `indexOf`; then it is
+ * parsed and its tree is walked once.
  * Source: rules sections 1 and 10, `docs/rules.md` ("JSON bounds").
  */
 import { badInput, type Fault, fault, isFault } from "../fault.ts";
@@ -65,6 +66,8 @@ export function isJsonObject(value: JsonValue | undefined): value is JsonObject 
 export function readJson(bytes: Uint8Array, opaque: string | null = null): JsonReading | Fault {
   const text = decodeUtf8(bytes);
   if (text === null) return invalidJson("not well-formed UTF-8");
+  const plain = parsePlain(text);
+  if (plain !== undefined) return { value: plain, text, unsafeInteger: false };
   const structure = scanStructure(text, opaque);
   if (typeof structure === "string") return invalidJson(structure);
   if (structure.opaqueChars > jsonOpaqueCharsMax)
@@ -77,15 +80,18 @@ export function readJson(bytes: Uint8Array, opaque: string | null = null): JsonR
   const census: Census = { members: 0, unsafeInteger: false };
   const problem = inspect(value, census);
   if (problem !== null) return invalidJson(problem);
-  if (
-    isJsonObject(value) &&
-    (Object.hasOwn(value, "constructor") || Object.hasOwn(value, "prototype"))
-  )
-    return invalidJson("a member name is not allowed");
+  if (hasPrototypeName(value)) return invalidJson("a member name is not allowed");
   // The text has one colon per member. A repeated name leaves the tree with fewer members.
   if (census.members !== structure.members)
     return invalidJson("a member name appears twice in one object");
   return { value, text, unsafeInteger: census.unsafeInteger };
+}
+
+function hasPrototypeName(value: JsonValue): boolean {
+  return (
+    isJsonObject(value) &&
+    (Object.hasOwn(value, "constructor") || Object.hasOwn(value, "prototype"))
+  );
 }
 
 /** The member names of the outermost object, in order, of a text that was read. */
@@ -106,6 +112,50 @@ function parseText(text: string): JsonValue | undefined {
 
 function invalidJson(detail: string): Fault {
   return fault("invalid_json", detail);
+}
+
+// -------------------------------------------------------------------------------------- short, compact texts
+
+/** Each value takes a character, so a text of this length can't hold too many. */
+const plainCharsMax = jsonValuesMax;
+
+/**
+ * The value of a short text that is exactly as long as the shortest text of its tree. No
+ * such text holds white space, an escape, and so a lone surrogate, or a second member of
+ * one name: each would make it longer. `undefined` where only the scan can decide.
+ */
+function parsePlain(text: string): JsonValue | undefined {
+  if (text.length > plainCharsMax) return undefined;
+  const value = parseText(text);
+  if (value === undefined || hasPrototypeName(value)) return undefined;
+  return plainLength(value, 1) === text.length ? value : undefined;
+}
+
+/**
+ * Characters of the shortest text of a tree; not a number, and so equal to nothing, where
+ * the tree may be refused or its shortest text is not known.
+ */
+function plainLength(value: JsonValue, depth: number): number {
+  if (typeof value === "string") return value.length + 2;
+  if (typeof value === "number") return plainNumberLength(value);
+  if (typeof value === "boolean" || value === null) return value === false ? 5 : 4;
+  if (depth > jsonDepthMax) return Number.NaN;
+  // Each value is followed by a comma or the closing bracket.
+  let length = 1;
+  if (Array.isArray(value)) {
+    for (const inner of value) length += plainLength(inner, depth + 1) + 1;
+    return Math.max(length, 2);
+  }
+  for (const name in value) {
+    if (name === "__proto__") return Number.NaN;
+    length += name.length + 3 + plainLength(value[name] as JsonValue, depth + 1) + 1;
+  }
+  return Math.max(length, 2);
+}
+
+/** An exponent makes no integer of up to three digits shorter. */
+function plainNumberLength(value: number): number {
+  return Number.isInteger(value) && Math.abs(value) < 1_000 ? String(value).length : Number.NaN;
 }
 
 const quoteCode = 0x22;
