@@ -164,13 +164,14 @@ async function removeDevice(
 ): Promise<void> {
   const me = await openDevice(session);
   const others = (await me.devices.list()).filter(({ isThis }) => !isThis);
-  if (!others.some((one) => one.did === did))
-    throw new ClientError("local", "no_device", `${did} is not another device of this identity`);
   const staying = others.filter((one) => one.did !== did);
-  demandNamed(staying, flags);
-  for (const one of staying) session.report.note(`${one.did} ${printable(one.name)} stays.`);
-  confirmed(`Replace all keys of ${me.did}, so that ${did} has none in force?`, flags);
-  session.report.progress("replacing the keys");
+  // Else it is none, or was removed before.
+  if (staying.length < others.length) {
+    demandNamed(staying, flags);
+    for (const one of staying) session.report.note(`${one.did} ${printable(one.name)} stays.`);
+    confirmed(`Replace all keys of ${me.did}, so that ${did} has none in force?`, flags);
+    session.report.progress("replacing the keys");
+  }
   await me.devices.remove(did);
   session.report.result({ ok: true, did }, `${did} has no key in force any more`);
 }

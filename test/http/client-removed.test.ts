@@ -121,6 +121,20 @@ test("a removed device is linked again, under another DID", async () => {
   await shareKeys(phone, again);
 }, 60_000);
 
+test("a removal that is asked for again when it is done changes nothing, and of no device it says so", async () => {
+  const phone = await open(place());
+  const [laptop, other] = [await linked(phone), await linked(phone)];
+  await knowsJust(laptop, [phone, other]);
+  const gone = await ownDid(other);
+  await phone.devices.remove(gone);
+  await knowsJust(laptop, [phone]);
+  const inForce = await rootKeyOf(phone.client, phone.did);
+  for (const one of [phone, laptop]) await one.devices.remove(gone);
+  expect(await rootKeyOf(phone.client, phone.did)).toEqual(inForce);
+  const refused = await attempt(() => phone.devices.remove(identityOf("nobody").did));
+  expect(refused).toMatchObject({ code: "no_device" });
+}, 60_000);
+
 test("a device that was off during a removal receives by itself when it is back", async () => {
   const where = place();
   const [phone, bob] = [await open(place()), await open()];

@@ -48,7 +48,7 @@ import { peersOf } from "./replica.ts";
 import { Ring } from "./ring.ts";
 import { allGone, allSeen, notedPeers, shownPeers } from "./staying.ts";
 import { type DeviceMail, type Speech, Sync } from "./sync.ts";
-import { endUnpublished } from "./unpublished.ts";
+import { isRemoved } from "./unpublished.ts";
 
 /** It sends to own devices, and receives from them. */
 export type DeviceLink = DeviceMail & {
@@ -375,14 +375,14 @@ export class Devices {
 
   /**
    * Makes new keys, gives them to the other devices, and publishes them: from then on the removed device can't read, sign
-   * or publish. Called again, it goes on where it was interrupted. Throws `devices_changed` when one came since `list`.
+   * or publish. Called again, it goes on or is done. Throws `no_device`, and `devices_changed` when one came since `list`.
    */
   async remove(did: string): Promise<void> {
     const looked = this.#looked;
     await this.#own.identity.inOrder(async () => {
       await attempt(() => this.look());
-      const isEnded = await endUnpublished(this.#own, did, (next) => this.#publish(next));
-      if (isEnded) await this.#keepPushes("all");
+      const isDone = await isRemoved(this.#own, did, this.#ring, (next) => this.#publish(next));
+      if (isDone) await this.#keepPushes("all");
       else await this.#remove([did as Did], await allSeen(this.#table, looked));
     });
     await this.#renewed;

@@ -5,11 +5,13 @@
  * Source: docs/trust.md ("Own devices").
  */
 import { equalBytes } from "../../core/codec/bytes.ts";
+import type { Did } from "../../core/codec/did.ts";
 import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { attempt, ClientError } from "../base/failure.ts";
 import { ed25519PublicKey } from "../keys/crypto.ts";
 import type { Identity } from "../keys/keys.ts";
 import type { OwnIdentity } from "../mail/own-identity.ts";
+import { removedKey } from "../store/keys.ts";
 import type { OwnStore } from "../store/own-store.ts";
 import { peersOf } from "./replica.ts";
 
@@ -26,15 +28,18 @@ async function isUnpublished({ client, secrets }: OwnIdentity): Promise<boolean>
 }
 
 /**
- * Ends such a removal, at the user's call. Says whether the device was one of those
- * that had been removed by it.
+ * Ends such a removal, at the user's call. Says whether nothing is left to do: the device was one
+ * of those that had been removed by it, or a removal of it has ended before.
  */
-export async function endUnpublished(
+export async function isRemoved(
   { identity, table }: OwnStore,
   did: string,
+  ring: { readonly devices: () => Promise<readonly { readonly did: Did }[]> },
   publish: (next: Identity) => Promise<void>,
 ): Promise<boolean> {
-  if (!(await isUnpublished(identity))) return false;
-  await publish(identity.secrets);
-  return (await peersOf(table)).every((peer) => peer.did !== did);
+  const isEnding = await isUnpublished(identity);
+  if (isEnding) await publish(identity.secrets);
+  const there = [...(await peersOf(table)), ...(await ring.devices())];
+  if (there.some((one) => one.did === did)) return false;
+  return isEnding || (await table.get(removedKey(table, did))) !== null;
 }
