@@ -38,20 +38,41 @@ function parseEpoch(text: string): number {
   return value < secondsBelow ? value * secondMs : value;
 }
 
+/** `Date.parse` takes three times as long, and some carry a 31st of June over. */
 function parseIso(text: string): number | null {
   if (!isoForm.test(text)) return null;
-  const day = text.slice("2026-06-".length, "2026-06-31".length);
-  // Parsers carry a 31st of June over, or refuse it.
-  return day <= "28" || Number(day) <= daysOfMonth(text) ? Date.parse(text) : null;
+  const year = numberAt(text, 0, 4);
+  const month = numberAt(text, 5, 2);
+  const day = numberAt(text, 8, 2);
+  // `Date.UTC` would put a year below 100 into the last century.
+  if (year < 1_969 || (day > 28 && day > daysOfMonth(year, month))) return null;
+  const hour = numberAt(text, 11, 2);
+  const zone = text.endsWith("Z") ? text.length - 1 : text.length - "+01:00".length;
+  const minute = numberAt(text, 14, 2) - offsetMinutes(text, zone);
+  const second = numberAt(text, 17, 2);
+  const fractionDigits = Math.min(zone - 20, 3);
+  const ms = numberAt(text, 20, fractionDigits) * 10 ** (3 - fractionDigits);
+  return Date.UTC(year, month - 1, day, hour, minute, second, ms);
+}
+
+/** `Z`, or a sign with hours and minutes. */
+function offsetMinutes(text: string, zone: number): number {
+  if (text.endsWith("Z")) return 0;
+  const minutes = 60 * numberAt(text, zone + 1, 2) + numberAt(text, zone + 4, 2);
+  return text[zone] === "-" ? -minutes : minutes;
+}
+
+/** The number of so many digits. */
+function numberAt(text: string, start: number, digits: number): number {
+  let number = 0;
+  for (let at = start; at < start + digits; at++) number = 10 * number + text.charCodeAt(at) - 0x30;
+  return number;
 }
 
 /** From January on. */
 const monthDays = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
 
-/** Of a text that begins with a year and a month. */
-function daysOfMonth(text: string): number {
-  const year = Number(text.slice(0, 4));
-  const month = Number(text.slice(5, 7));
+function daysOfMonth(year: number, month: number): number {
   const isLeap = year % 4 === 0 && (year % 100 !== 0 || year % 400 === 0);
   return month === 2 && isLeap ? 29 : monthDays[month - 1]!;
 }
