@@ -46,11 +46,14 @@ export function parseDid(text: string): Did | Fault {
     : fault("invalid_did", "a DID must be did:svc: and 16 to 96 base58btc characters");
 }
 
-/** The lower-case form of a UUID of any version, or `null`. The nil UUID is refused. */
+/** A UUID of any version in either case, but not the nil UUID. */
+export function isUuid(text: string): boolean {
+  return text.length === 36 && uuidForm.test(text) && text !== nilUuid;
+}
+
+/** The lower-case form of a UUID, or `null`. */
 export function parseUuid(text: string): Uuid | null {
-  if (text.length !== 36 || !uuidForm.test(text)) return null;
-  const lower = text.toLowerCase();
-  return lower === nilUuid ? null : (lower as Uuid);
+  return isUuid(text) ? (text.toLowerCase() as Uuid) : null;
 }
 
 /**

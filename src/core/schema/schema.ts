@@ -21,7 +21,7 @@ import {
   ValueErrorType,
 } from "@sinclair/typebox/compiler";
 import { decodeBase64 } from "../codec/bytes.ts";
-import { isDid, parseUuid } from "../codec/did.ts";
+import { isDid, isUuid } from "../codec/did.ts";
 import { parseU64, parseU128 } from "../codec/json.ts";
 import { parseDuration, parseTimestamp } from "../codec/time.ts";
 import {
@@ -54,7 +54,7 @@ export function isTag(text: string): boolean {
  */
 const formats: Readonly<Record<string, (text: string) => boolean>> = {
   did: isDid,
-  uuid: (text) => parseUuid(text) !== null,
+  uuid: isUuid,
   // Not "duration", which is ISO-8601 alone for other tools.
   life: (text) => parseDuration(text) !== null,
   tag: isTag,
