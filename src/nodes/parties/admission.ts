@@ -124,7 +124,7 @@ function factsRememberedOf(source: RecipientSource): BoundedMap<Did, RememberedF
   if (known !== undefined) return known;
   const made = new BoundedMap<Did, RememberedFacts>(rememberedMax.entries, {
     max: rememberedMax.bytes,
-    of: ({ facts }) => subjectBytes(facts.recipient),
+    of: ({ facts }) => subjectBytes(facts.recipient) + 5 * JSON.stringify(facts.policy).length,
   });
   rememberedFacts.set(source, made);
   return made;

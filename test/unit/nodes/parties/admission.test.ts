@@ -140,6 +140,32 @@ describe("what is known of a recipient of the own ledger", () => {
     expect(elsewhere.at.reads).toBe(2);
   });
 
+  test("takes no more memory than it may, though others choose the lists of Relays in its policy", async () => {
+    const lists = personaOf(Array.from({ length: 16 }, () => "r".repeat(128)));
+    const links = { recipientPolicy: null, tagPolicies: [], personaPolicies: Array(8).fill("p") };
+    let reads = 0;
+    const source: RecipientSource = {
+      subject: async (did) => {
+        reads += 1;
+        return { ...recipient, did, links };
+      },
+      policy: async () => null,
+      persona: async () => structuredClone(lists),
+      blockTimeMs: async () => 500,
+      servesGuests: async () => true,
+      stamp: () => 1,
+    };
+    const ask = async (from: number, count: number) => {
+      for (let n = from; n < from + count; n++)
+        await gatherRecipientFacts(source, `did:svc:recipient${n}` as Did);
+      return reads;
+    };
+    const first = await ask(0, 400);
+    // 8 MiB hold about a hundred of 80 KB.
+    expect((await ask(380, 20)) - first).toBe(0);
+    expect((await ask(0, 20)) - first).toBe(20);
+  });
+
   test("is not remembered as of a change that came while it was read", async () => {
     const { at, facts } = stage();
     const reading = facts();
