@@ -7,7 +7,8 @@ import { attempt, ClientError } from "../../src/client/base/failure.ts";
 import type { Head } from "../../src/client/devices/keyring.ts";
 import { change } from "../../src/client/identity/change.ts";
 import { ed25519PublicKey } from "../../src/client/keys/crypto.ts";
-import { freshSeed, rootSignerId } from "../../src/client/keys/keys.ts";
+import type { KeyStore } from "../../src/client/keys/key-stores.ts";
+import { freshSeed, parseIdentity, rootSignerId } from "../../src/client/keys/keys.ts";
 import { memoryStore, type StoreDriver } from "../../src/client/store/driver.ts";
 import { keyOfPerson, ringKey, rowsOf } from "../../src/client/store/keys.ts";
 import { type MessageRow, putPerson } from "../../src/client/store/rows.ts";
@@ -220,6 +221,55 @@ test("a device whose local store is an older copy than its keys gives a removed 
   }
   await knowsJust(tablet, [again]);
   const inForce = await rootKeyOf(again.client, again.did);
+  expect(await ed25519PublicKey(thief.identity.rootSeed)).not.toEqual(inForce);
+}, 60_000);
+
+test("a device that is killed as soon as it has the keys of a removal, and whose store is an older copy then, gives the removed one nothing", async () => {
+  const where = place();
+  const phone = await open(place());
+  const { keys } = where;
+  let [isArmed, isDead] = [false, false];
+  const demandLife = () => {
+    if (isDead) throw new Error("killed");
+  };
+  const killed: KeyStore = {
+    load: (name) => keys.load(name),
+    save: async (name, text) => {
+      demandLife();
+      await keys.save(name, text);
+    },
+    replace: async (name, before, after) => {
+      demandLife();
+      const isDone = await keys.replace(name, before, after);
+      const seedOf = (text: string | null) => parseIdentity(text ?? "", name)?.rootSeed;
+      isDead ||= isArmed && !Bun.deepEquals(seedOf(before), seedOf(after));
+      return isDone;
+    },
+  };
+  const tablet = await linked(phone, { ...where, keys: killed });
+  const thief = await linked(phone);
+  await knowsJust(tablet, [phone, thief]);
+  const gone = await ownDid(thief);
+  const setBack = await copyOf(where.store);
+  isArmed = true;
+  await phone.devices.remove(gone);
+  expect(
+    await until(
+      async () => isDead,
+      (is) => is,
+    ),
+  ).toBe(true);
+  await tablet.close();
+  await setBack();
+  const again = await open(where);
+  await knowsJust(phone, [again]);
+  await knowsJust(again, [phone]);
+  const inForce = await rootKeyOf(again.client, again.did);
+  expect(await ed25519PublicKey(again.identity.rootSeed)).toEqual(inForce);
+  const name = crypto.randomUUID();
+  await again.store.savePerson(phone.did, { name });
+  const names = async () => (await phone.store.people()).map((one) => one.name);
+  expect(await until(names, (all) => all.includes(name))).toContain(name);
   expect(await ed25519PublicKey(thief.identity.rootSeed)).not.toEqual(inForce);
 }, 60_000);
 

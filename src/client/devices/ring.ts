@@ -31,7 +31,7 @@ import {
   type RingDevice,
   settle,
 } from "./keyring.ts";
-import { removedDevices } from "./removed.ts";
+import { noteRemoved, removedDevices } from "./removed.ts";
 import {
   type HeadWithKeys,
   madeIn,
@@ -240,6 +240,8 @@ export class Ring {
     const ring = await this.#followOwn(settled, proven);
     if (ring === row) return unchanged;
     const isAdopted = ring.head.root !== row.head.root;
+    // Before the keys, as where they are made: the store may be an older copy when they are there.
+    if (isAdopted) await noteRemoved(this.#host.memory(), missingIn(ring.head, row.head));
     const text = texts[ring.head.root];
     if (isAdopted && text !== undefined) {
       const given = parseIdentity(text, this.#host.identity().name);
@@ -475,6 +477,9 @@ export class Ring {
     return null;
   }
 }
+
+const missingIn = ({ devices }: Head, before: Head): Did[] =>
+  before.devices.map(({ did }) => did).filter((one) => devices.every(({ did }) => did !== one));
 
 /** On a new device, with the head that came with the identity. */
 export async function beginRing(table: Table, head: Head, secret: Uint8Array): Promise<void> {
