@@ -284,6 +284,8 @@ export class Ring {
     const identity = this.#host.identity();
     const row = (await this.#row()) as RingRow;
     const { head } = row;
+    if (encodeHex(await ed25519PublicKey(identity.rootSeed)) !== head.root)
+      throw localError("behind", "this device's list is of earlier keys: try again in a moment");
     const text = withoutOwn(withoutNext(identity), await this.#methodsIn(row));
     const sealed = await sealHead({ head, identity: text }, identity.rootSeed, deviceKey);
     return { v: 2, head: sealed, sealed: sealItems(identity.rootSeed, way, given) };

@@ -1,5 +1,6 @@
 /** Keyrings of two devices over a proof that says what the test wants, and a thief who has the keys of an earlier one. */
 import { expect, test } from "bun:test";
+import { attempt, ClientError } from "../../../../src/client/base/failure.ts";
 import type { Head, ProvenRoot } from "../../../../src/client/devices/keyring.ts";
 import { beginRing, Ring } from "../../../../src/client/devices/ring.ts";
 import { openHead, sealHead, withoutOwn } from "../../../../src/client/devices/sealing.ts";
@@ -72,6 +73,18 @@ async function world() {
   const three = await linked(thief, secrets[1]);
   return { first, proven, one, two, three };
 }
+
+test("a device whose list is of an earlier root key than its seed gives no new device either", async () => {
+  const { proven, one } = await world();
+  one.held.identity = { ...one.held.identity, rootSeed: freshSeed() };
+  const key = await x25519PublicKey(freshSeed());
+  const give = () => one.ring.forNewDevice({}, { from: phone, to: evil }, key);
+  expect(await attempt(give)).toMatchObject({ code: "behind" });
+  // As soon as the Directory has shown it.
+  proven.root = await rootOf(one.held.identity.rootSeed, 1);
+  await one.ring.settle();
+  expect(await attempt(give)).not.toBeInstanceOf(ClientError);
+});
 
 const items = { v: 1, items: [], after: 0, at: 1, tried: [] };
 
