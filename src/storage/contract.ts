@@ -146,6 +146,8 @@ export type MailboxStats = { readonly entries: number; readonly bytes: number };
 /**
  * Messages waiting for recipients. A driver treats the recipient's `MailboxKey` as an opaque text of at most 160
  * characters.
+ * The bytes that a read has answered are the reader's own: changing them does not change the store, and no later
+ * operation changes them.
  */
 export interface Mailbox {
   /**

@@ -4,7 +4,13 @@
  */
 import { describe, expect, test } from "bun:test";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
-import type { Capabilities, Mailbox, Receipts, Replay } from "../../src/storage/contract.ts";
+import type {
+  Capabilities,
+  HeldMessage,
+  Mailbox,
+  Receipts,
+  Replay,
+} from "../../src/storage/contract.ts";
 import { conformanceCases, runCase } from "./kit.ts";
 import { optionsOf, withMethods } from "./options.ts";
 
@@ -223,6 +229,38 @@ const bugs: Readonly<Record<string, Bugs>> = {
   },
   "reads messages that have expired": {
     mailbox: (real) => ({ read: (recipient, ids, nowMs) => real.read(recipient, ids, nowMs - 1) }),
+  },
+  "answers two reads with the same bytes": {
+    mailbox: (real) => {
+      const answered = new Map<string, HeldMessage>();
+      const shared = (message: HeldMessage): HeldMessage => {
+        const before = answered.get(message.messageId);
+        if (before !== undefined) return { ...message, envelope: before.envelope };
+        answered.set(message.messageId, message);
+        return message;
+      };
+      return {
+        read: async (recipient, ids, nowMs) => (await real.read(recipient, ids, nowMs)).map(shared),
+      };
+    },
+  },
+  "answers with memory that a later store writes": {
+    mailbox: (real) => {
+      const memory = new Map<string, Uint8Array>();
+      return {
+        store: async (entry, quota) => {
+          for (const envelope of memory.values())
+            envelope.set(entry.envelope.subarray(0, envelope.length));
+          memory.clear();
+          return real.store(entry, quota);
+        },
+        message: async (recipient, messageId, nowMs) => {
+          const found = await real.message(recipient, messageId, nowMs);
+          if (found.state === "active") memory.set(messageId, found.message.envelope);
+          return found;
+        },
+      };
+    },
   },
   "reports wrong sizes in a summary": {
     mailbox: (real) => ({

@@ -1,5 +1,5 @@
 /**
- * Laws of the mailbox: chunk groups, expiry, and what is kept after it.
+ * Laws of the mailbox: chunk groups, expiry, what is kept after it, and to whom the bytes of an answer belong.
  */
 import { expect } from "bun:test";
 import type { Mailbox } from "../../src/storage/contract.ts";
@@ -29,6 +29,20 @@ function mailboxCase(name: string, run: CaseRun): ConformanceCase {
     capability: "mailbox",
     run: (subject) => run(subject.store.capabilities.mailbox!, subject),
   };
+}
+
+/** The bytes that each read answers of the first three entries: envelopes and, once expired, a preview. */
+async function bytesOfReads(mailbox: Mailbox): Promise<Uint8Array[]> {
+  const listed = await listAll(mailbox, alice, pageOf());
+  const read = await mailbox.read(alice, [id(0), id(1), id(2)], 2_000);
+  const active = await mailbox.message(alice, id(0), 2_000);
+  const expired = await mailbox.message(alice, id(1), 18_000);
+  const envelopes = [...listed, ...read].map(({ envelope }) => envelope);
+  return [
+    ...envelopes,
+    ...(active.state === "active" ? [active.message.envelope] : []),
+    ...(expired.state === "expired" ? [expired.headerPreview ?? new Uint8Array(0)] : []),
+  ];
 }
 
 /** One step of expiry with room for all. How many spans there are is the driver's own affair. */
@@ -308,6 +322,27 @@ export const lifeCases: readonly ConformanceCase[] = [
       expect(found.state === "active" && found.message.envelope).toEqual(bytesOf(5, 60));
       await expectFreed(mailbox, expiry, 20_000, 0);
       expect((await mailbox.message(alice, id(1), 20_000)).state).toBe("active");
+    },
+  ),
+  mailboxCase(
+    "what a read has answered is the reader's own: no later write changes it, nor it the store",
+    async (mailbox) => {
+      const keeping = { onExpiry: "KeepHeaderPreview", headerPreview: bytesOf(77, 40) } as const;
+      for (let n = 0; n < 3; n++) await mailbox.store(entry(n, keeping), quota());
+      const [first, later] = [await bytesOfReads(mailbox), await bytesOfReads(mailbox)];
+      const expected = first.map((bytes) => bytes.slice());
+      for (let n = 3; n < 40; n++) {
+        await mailbox.store(entry(n), quota());
+        await mailbox.remove(alice, [id(n)], 2_000);
+      }
+      expect(await bytesOfReads(mailbox)).toEqual(expected);
+      expect(first).toEqual(expected);
+      for (const bytes of first) bytes.fill(0);
+      expect(await bytesOfReads(mailbox)).toEqual(expected);
+      await mailbox.remove(alice, [id(0), id(1), id(2)], 2_000);
+      await mailbox.expire(19_000, 100);
+      for (let n = 40; n < 60; n++) await mailbox.store(entry(n), quota());
+      expect(later).toEqual(expected);
     },
   ),
   {
