@@ -8,7 +8,16 @@ import { openLmdb } from "../../src/plugins/lmdb/store.ts";
 import type { Mailbox } from "../../src/storage/contract.ts";
 import { testEnvironment } from "../conformance/kit.ts";
 import { optionsOf } from "../conformance/options.ts";
-import { bytesOf, did, entry, id, listAll, pageOf, quota } from "../conformance/samples.ts";
+import {
+  answered,
+  bytesOf,
+  did,
+  entry,
+  id,
+  listAll,
+  pageOf,
+  quota,
+} from "../conformance/samples.ts";
 import { folderInMemory, scratchPaths } from "../support/scratch.ts";
 
 const newPath = scratchPaths("blocks", folderInMemory());
@@ -119,26 +128,57 @@ test("that are mostly unneeded are packed anew, some with each sweep, and lose n
   await store.close();
 }, 60_000);
 
-const fileMib = () =>
-  Number(/RssFile:\s+(\d+)/.exec(readFileSync("/proc/self/status", "utf8"))?.[1]) / 1_024;
+/** What of files is mapped. A folder in memory counts as shared. */
+function mappedMib(): number {
+  const status = readFileSync("/proc/self/status", "utf8");
+  const kibibytes = ["RssFile", "RssShmem"].map((name) =>
+    Number(new RegExp(`${name}:\\s+(\\d+)`).exec(status)?.[1]),
+  );
+  return kibibytes.reduce((sum, one) => sum + one, 0) / 1_024;
+}
+
+const large = quota({ recipientBytesMax: 1e9, storeBytesMax: 1e9 });
+const mebibyte = 2 ** 20;
+
+async function storeMebibytes(mailbox: Mailbox, mebibytes: number): Promise<void> {
+  for (let n = 0; n < mebibytes; n++) {
+    const given = entry(n, { recipient: did(1), envelope: new Uint8Array(mebibyte) });
+    await mailbox.store(given, large);
+  }
+}
 
 test.if(process.platform === "linux")(
   "the memory of what was read is given back",
   async () => {
     const store = await open(newPath());
     const mailbox = store.capabilities.mailbox!;
-    const wide = quota({ recipientBytesMax: 1e9, storeBytesMax: 1e9 });
-    for (let n = 0; n < 60; n++)
-      await mailbox.store(entry(n, { recipient: did(1), envelope: new Uint8Array(2 ** 20) }), wide);
-    // The folder is in memory: its map counts as shared.
-    const mapped = () =>
-      fileMib() +
-      Number(/RssShmem:\s+(\d+)/.exec(readFileSync("/proc/self/status", "utf8"))?.[1]) / 1_024;
-    const before = mapped();
-    await listAll(mailbox, did(1), pageOf({ bytesMax: 4 * 2 ** 20 }));
-    const read = mapped();
+    await storeMebibytes(mailbox, 60);
+    const before = mappedMib();
+    await listAll(mailbox, did(1), pageOf({ bytesMax: 4 * mebibyte }));
+    const read = mappedMib();
     expect(read - before).toBeGreaterThan(30);
-    while (mapped() > read - 30) await Bun.sleep(50);
+    while (mappedMib() > read - 30) await Bun.sleep(50);
+    await store.close();
+  },
+  20_000,
+);
+
+test.if(process.platform === "linux")(
+  "a store that is read and written has little of its file in memory at any time",
+  async () => {
+    const store = await open(newPath());
+    const mailbox = store.capabilities.mailbox!;
+    await storeMebibytes(mailbox, 120);
+    const before = mappedMib();
+    let most = 0;
+    let after: string | null = null;
+    for (let n = 1_000; n === 1_000 || after !== null; n++) {
+      const page = pageOf({ bytesMax: 2 * mebibyte, after });
+      after = answered(await mailbox.list(did(1), page)).next;
+      await mailbox.store(entry(n, { recipient: did(2) }), large);
+      most = Math.max(most, mappedMib() - before);
+    }
+    expect(most).toBeLessThan(80);
     await store.close();
   },
   20_000,

@@ -31,7 +31,7 @@ import {
   tablesOf,
 } from "./data-file.ts";
 import { dataFile, prepareDirectory, removeUnfinished, syncPath } from "./lmdb.ts";
-import { releaseMapOf } from "./map.ts";
+import { type ReleasedMap, releaseMapOf } from "./map.ts";
 import { lockFolder, OwnData } from "./owner.ts";
 import {
   type Disk,
@@ -146,7 +146,7 @@ type OpenFile = {
 export class Environment {
   private readonly databases: Tables;
   private readonly eachMinute: ReturnType<typeof setInterval>;
-  private readonly endReleases: () => void;
+  private readonly map: ReleasedMap;
   private readonly operations = new Batcher<WriteOperation, unknown>(
     (given) => this.commit(given),
     Infinity,
@@ -182,7 +182,7 @@ export class Environment {
       this.lookAtRoom();
     }, minuteMs);
     this.eachMinute.unref();
-    this.endReleases = releaseMapOf(join(options.path, dataFile));
+    this.map = releaseMapOf(join(options.path, dataFile));
     const { log } = options.host;
     this.space = openSpaceGuard(disk, options.space, {
       log,
@@ -278,6 +278,7 @@ export class Environment {
     } finally {
       this.isCommitting = false;
       for (const run of this.readers.splice(0)) run();
+      this.map.used();
     }
   }
 
@@ -404,7 +405,7 @@ export class Environment {
    */
   private async letGo(): Promise<void> {
     clearInterval(this.eachMinute);
-    this.endReleases();
+    this.map.end();
     while (!this.operations.isIdle && this.failure === null) await Bun.sleep(1);
     this.held.disk.close();
     if (this.failure !== null) return;
