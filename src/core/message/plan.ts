@@ -104,16 +104,24 @@ const none: readonly Destination[] = [];
 
 /** Gives places to the destinations of one envelope, within both bounds. */
 function placesOfOne(): (destination: Destination) => boolean {
-  const hosts = new Map<string, number>();
-  let taken = 0;
-  return ({ endpoint }) => {
-    const host = URL.parse(endpoint ?? "")?.host ?? "";
-    const atHost = hosts.get(host) ?? 0;
-    if (taken >= destinationsMax || atHost >= destinationsPerHostMax) return false;
-    taken++;
-    hosts.set(host, atHost + 1);
+  const taken: Destination[] = [];
+  let hosts: string[] | null = null;
+  return (destination) => {
+    if (taken.length >= destinationsMax) return false;
+    // So many have a place wherever they are; most envelopes have no more.
+    if (taken.length >= destinationsPerHostMax) {
+      const host = hostOf(destination);
+      hosts ??= taken.map(hostOf);
+      if (hosts.filter((one) => one === host).length >= destinationsPerHostMax) return false;
+      hosts.push(host);
+    }
+    taken.push(destination);
     return true;
   };
+}
+
+function hostOf({ endpoint }: Destination): string {
+  return URL.parse(endpoint ?? "")?.host ?? "";
 }
 
 function destinations(services: readonly Service[], type: string, channel: Channel): Destination[] {
@@ -125,12 +133,12 @@ function destinations(services: readonly Service[], type: string, channel: Chann
 
 /** The distinct endpoints of the services of a type, in the order in which they are tried. */
 export function endpointsOf(services: readonly Service[], type: string): string[] {
-  const ordered = services
-    .filter((service) => service.type === type)
-    .sort(
-      (a, b) =>
-        (a.priority ?? Number.POSITIVE_INFINITY) - (b.priority ?? Number.POSITIVE_INFINITY) || 0,
-    );
+  const ordered = services.filter((service) => service.type === type);
+  if (ordered.length === 0) return [];
+  ordered.sort(
+    (a, b) =>
+      (a.priority ?? Number.POSITIVE_INFINITY) - (b.priority ?? Number.POSITIVE_INFINITY) || 0,
+  );
   const endpoints = new Map<string, string>();
   for (const service of ordered) {
     for (const endpoint of service.serviceEndpoint) {
