@@ -212,7 +212,7 @@ try {
     ]);
   });
   await plain.close();
-  const single = { operationsMax: 1, bytesMax: 1 << 23, runningMax: connections };
+  const single = { operationsMax: 1, bytesMax: 1 << 23, runningMax: connections, turnsMax: 0 };
   const alone = await reportNodes("store, a statement each", 1, callers, single);
   const grouped = await reportNodes("store, group commit, 1 node", 1, callers);
   console.log(`group commit: ${(grouped / alone).toFixed(1)} times a statement each`);

@@ -11,7 +11,15 @@ export type BatchLimits = {
   readonly bytesMax: number;
   /** Batches under way at once: enough to keep a database busy, few enough to let batches grow. */
   readonly runningMax: number;
+  /**
+   * Further turns of the event loop for which a batch may wait: where a batch costs much
+   * however small it is. Callers whose batch has just ended mostly come again at once.
+   */
+  readonly turnsMax: number;
 };
+
+/** A turn that brings so many operations is worth another one. */
+const busyTurnMin = 4;
 
 /** Beyond these the store is overloaded. */
 const waitingMax = 4_096;
@@ -68,7 +76,17 @@ export class Batcher<Given, Answer> {
   private schedule(): void {
     if (this.isScheduled || this.running >= this.limits.runningMax) return;
     this.isScheduled = true;
+    this.gather(0, this.limits.turnsMax);
+  }
+
+  /** Begins after this turn, or waits for another one; `before` have waited at its beginning. */
+  private gather(before: number, turnsLeft: number): void {
     setImmediate(() => {
+      const { length } = this.waiting;
+      if (turnsLeft > 0 && length - before >= busyTurnMin) {
+        this.gather(length, turnsLeft - 1);
+        return;
+      }
       this.isScheduled = false;
       while (this.waiting.length > 0 && this.running < this.limits.runningMax)
         void this.runBatch(this.next());

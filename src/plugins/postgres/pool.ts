@@ -22,6 +22,7 @@ export const batchLimits: BatchLimits = {
   operationsMax: 256,
   bytesMax: 8 * 1024 ** 2,
   runningMax: 2,
+  turnsMax: 0,
 };
 
 // ---------------------------------------------------------------------------------------- the pool

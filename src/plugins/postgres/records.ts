@@ -100,7 +100,7 @@ export class PostgresTable implements SharedTable {
 
   constructor(private readonly pool: Pool) {
     this.reads = new Batcher((sets) => this.fetchSets(sets), Number.MAX_SAFE_INTEGER, batchLimits);
-    const limits = { operationsMax: 64, bytesMax: 1 << 20, runningMax: 1 };
+    const limits = { operationsMax: 64, bytesMax: 1 << 20, runningMax: 1, turnsMax: 0 };
     this.commits = new Batcher((given) => this.commitBatch(given), Number.MAX_SAFE_INTEGER, limits);
   }
 

@@ -8,7 +8,7 @@ const turns = async (count = 3) => {
 };
 
 /** Batches that end when the test says so. */
-function heldBatches({ runningMax = 1, perKeyMax = Number.POSITIVE_INFINITY } = {}) {
+function heldBatches({ runningMax = 1, turnsMax = 0, perKeyMax = Number.POSITIVE_INFINITY } = {}) {
   const batches: { readonly keys: readonly string[]; readonly end: (error?: Error) => void }[] = [];
   const run = (keys: readonly string[]) => {
     const { promise, resolve, reject } = Promise.withResolvers<readonly string[]>();
@@ -20,6 +20,7 @@ function heldBatches({ runningMax = 1, perKeyMax = Number.POSITIVE_INFINITY } = 
     operationsMax: 2_048,
     bytesMax: 8 * mib,
     runningMax,
+    turnsMax,
   });
   const put = (given: string, { bytes = 0, key = "" } = {}) => batcher.add({ given, bytes, key });
   return { batcher, batches, put };
@@ -32,6 +33,26 @@ test("a batch begins at the end of the turn, with all that the turn brought", as
   expect(batches).toEqual([]);
   await turns(2);
   expect(batches.map(({ keys }) => keys)).toEqual([["a", "b"]]);
+});
+
+test("a batch waits for a few further turns while each brings four", async () => {
+  const { batches, put } = heldBatches({ turnsMax: 2 });
+  const sizesAfter = async (brought: readonly number[]) => {
+    for (const count of brought) {
+      for (let n = 0; n < count; n++) void put("a");
+      await turns(1);
+    }
+    const { length } = batches;
+    await turns(3);
+    batches.at(-1)!.end();
+    return [length, batches.at(-1)!.keys.length];
+  };
+  expect(await sizesAfter([3])).toEqual([1, 3]);
+  expect(await sizesAfter([4, 4, 1])).toEqual([2, 9]);
+  // It still waited after one turn.
+  expect(await sizesAfter([4])).toEqual([2, 4]);
+  // The third turn is the last one, whatever it brings.
+  expect(await sizesAfter([4, 4, 4])).toEqual([4, 12]);
 });
 
 test("what arrives while a batch is under way goes into the next one, together", async () => {
