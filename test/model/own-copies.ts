@@ -1,5 +1,5 @@
 /** The store of a device in the world of `own-world.ts`, and older copies of it. */
-import type { Head } from "../../src/client/devices/keyring.ts";
+import type { Head, Keyring, ProvenRoot } from "../../src/client/devices/keyring.ts";
 import { emptyGroup, isIn } from "../../src/client/groups/statements.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import type { Device } from "./own-device.ts";
@@ -19,6 +19,8 @@ export function firstKept({ identity, name, head, nowMs }: First): Kept {
     ring: { head, candidates: [] },
     deviceKey: keyOf(name),
     seeds: [head.root],
+    ownRoot: head.root,
+    removed: [],
     sealing: firstSealing(identity, head.root, nowMs),
     given: [],
     group: emptyGroup(alice, "nonce"),
@@ -41,6 +43,19 @@ export function firstKept({ identity, name, head, nowMs }: First): Kept {
     job: null,
     wish: [],
   };
+}
+
+/** After a look at the own proof. Beside new keys is noted which devices were removed. */
+export function settledRing({ rules, nowMs }: World, kept: Kept, last: ProvenRoot): Keyring {
+  const { ring, job, ownRoot } = kept;
+  const settled = rules.settle(ring, last, { nowMs, made: job?.next ?? null });
+  const isOlder = rules.isBehind(settled, last) && ownRoot === last.root;
+  const next = isOlder ? rules.followOwn(settled, last, kept.removed) : settled;
+  const { root } = next.head;
+  if (root === ring.head.root) return next;
+  kept.removed.push(...rules.missingIn(next.head, ring.head));
+  if (kept.seeds.includes(root)) kept.ownRoot = root;
+  return next;
 }
 
 export class Copies {
@@ -78,8 +93,21 @@ export class Copies {
     if (this.#kept.length < 3) this.#kept.push(JSON.stringify(this.#device.kept));
   }
 
-  /** An older copy of its store. Keys that only this device had would be lost: then it is linked anew, which is not here. */
+  /** An older copy of the local store, beside the keys as they are. */
+  #withKeys(before: Kept): Kept {
+    const { ownRoot, removed, sealing, proven } = this.#device.kept;
+    const seeds = [...new Set([...before.seeds, ownRoot])];
+    const { later } = before.sealing;
+    return { ...before, ...{ seeds, ownRoot, removed, proven }, sealing: { ...sealing, later } };
+  }
+
+  /**
+   * An older copy of its store, or of the local one alone. Keys that only this device had would be lost: then it is linked
+   * anew, which is not here.
+   */
   setBack(): void {
+    // Without a draw: schedules stay those that they were.
+    const isLocal = this.#world.taped.length % 3 === 0;
     const copy = this.#world.pick(this.#kept);
     const others = this.#world.honest(this.#device.identity).filter((one) => one !== this.#device);
     const hasAll = others.some((one) =>
@@ -87,7 +115,7 @@ export class Copies {
         (seed) => seed === "" || one.kept.seeds.includes(seed),
       ),
     );
-    if (copy === undefined || !hasAll || this.#device.kept.job !== null) return;
+    if (copy === undefined || !(hasAll || isLocal) || this.#device.kept.job !== null) return;
     const { shown, seen, deviceKey } = this.#device.kept;
     const before: Kept = JSON.parse(copy);
     // The key of this device is among its keys, which others seal to.
@@ -96,7 +124,7 @@ export class Copies {
     const { secrets } = this.#device.kept.sealing;
     this.#forget(before);
     this.#forgetHandOver(before);
-    this.#device.kept = before;
+    this.#device.kept = isLocal ? this.#withKeys(before) : before;
     const isKnown = (name: string) => others.some((one) => one.opens(name));
     this.#world.wasSetBack ||= secrets.some(
       ({ name }) => !this.#device.opens(name) && !isKnown(name),

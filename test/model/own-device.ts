@@ -18,7 +18,7 @@ import {
 } from "../../src/client/groups/statements.ts";
 import { newestUnder } from "../../src/client/keys/agreements.ts";
 import type { Did } from "../../src/core/codec/did.ts";
-import { Copies, firstKept } from "./own-copies.ts";
+import { Copies, firstKept, settledRing } from "./own-copies.ts";
 import {
   alice,
   type Bundle,
@@ -110,10 +110,9 @@ export class Device {
   // -------------------------------------------------------------------------------------------- own devices
 
   #look(): ProvenRoot {
-    const { rules, nowMs } = this.#world;
     const { last } = this.proven(this.identity);
     const { ring, job } = this.kept;
-    const next = rules.settle(ring, last, { nowMs, made: job?.next ?? null });
+    const next = settledRing(this.#world, this.kept, last);
     const isAdopted = next.head.root !== ring.head.root;
     this.kept.ring = next;
     if (isAdopted) {
@@ -126,18 +125,19 @@ export class Device {
       if (job !== null && job.next !== next.head.root && candidate !== undefined)
         this.kept.wish.push(...removalsToRepeat(candidate, ring.head, next.head));
       if (job !== null && job.next !== next.head.root) this.kept.job = null;
-      // The device that made the key signs the same states anew.
-      if (this.isMaker && next.head.maker === this.did) {
-        this.countUnder(next.head.number);
-        this.sign();
-      }
-      this.signNextAgain(this.kept.group);
+      this.#beginKeys();
     }
     return last;
   }
 
-  signNextAgain(before: GroupState): void {
-    this.handing.signAgain(before);
+  /** The device that made the key signs the same states anew. */
+  #beginKeys(): void {
+    const { head } = this.kept.ring;
+    if (this.isMaker && head.maker === this.did) {
+      this.countUnder(head.number);
+      this.sign();
+    }
+    this.handing.signAgain(this.kept.group);
   }
 
   /** From another key on the wish that was made under the one before ends. */
@@ -248,6 +248,7 @@ export class Device {
         this.kept.seeds = [...new Set([...this.kept.seeds, ...head.seeds])];
       const isSame = (one: Head) => one.root === head.head.root && one.number === head.head.number;
       this.kept.ring = heard;
+      if (heard.head.maker !== known.maker) this.#beginKeys();
       if (isSame(heard.head) || heard.candidates.some(isSame))
         takeSecrets(this.#world, this.kept, head.secrets, head.head.root);
       this.#look();
@@ -300,6 +301,7 @@ export class Device {
       untilMs: this.#world.nowMs + hourMs / 2,
       devices: this.kept.ring.head.devices.filter(({ did: one }) => !here.includes(one)),
     };
+    this.kept.removed.push(...here);
     this.kept.seeds.push(next);
     madeSecret(this.#world, this.kept, next, null);
     this.kept.ring = { ...this.kept.ring, candidates: [...this.kept.ring.candidates, head] };
@@ -478,7 +480,7 @@ export class Device {
         this.countUnder(merged.root);
         const held = kept.group;
         kept.group = merged.state;
-        this.signNextAgain(held);
+        this.handing.signAgain(held);
         continue;
       }
       const ago = roots.length - 1 - at;

@@ -3,11 +3,13 @@
  */
 import {
   audienceOf,
+  followOwn,
   type Head,
   hearHead,
   isBehind,
   type Keyring,
   mayHear,
+  missingIn,
   settle,
 } from "../../src/client/devices/keyring.ts";
 import {
@@ -66,6 +68,8 @@ export const realRules = {
   settle,
   isBehind,
   audienceOf,
+  followOwn,
+  missingIn,
   hear,
   hearLeaving,
   heal,
@@ -202,6 +206,9 @@ export type Kept = {
   ring: Keyring;
   deviceKey: string;
   seeds: string[];
+  /** Of the key store: the root key whose seed is the identity's, and which devices were removed. */
+  ownRoot: string;
+  removed: Did[];
   sealing: SealingKept;
   /** Which secrets other devices' Caches have got from here. */
   given: string[];

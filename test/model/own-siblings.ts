@@ -128,7 +128,7 @@ export class Siblings {
     const isNew = merged.root !== held.root || !isSameState(merged.state, held.state);
     device.countUnder(merged.root);
     kept.group = merged.state;
-    if (merged.root !== held.root) device.signNextAgain(held.state);
+    if (merged.root !== held.root) this.#handing.signAgain(held.state);
     kept.leavings = leavingsOf([...kept.leavings, ...bundle.leavings]);
     if (isNew) device.sign();
   }

@@ -1,7 +1,7 @@
 /**
  * A world without sockets, over the real rules of keyrings and groups: an identity with two or three devices that makes a
  * group of two others, one of them with two devices. Packets are lost, repeated, late and in any order; devices are killed
- * between two steps and go on from older copies of their stores; the Directory shows old records; a thief has a linked
+ * between two steps and go on from older copies of their stores, or of the local one alone; the Directory shows old records; a thief has a linked
  * device and keeps what it knew. Secrets and signatures are names: who knows a name can use it.
  */
 import type { Head, RingDevice } from "../../src/client/devices/keyring.ts";

@@ -23,7 +23,7 @@ const latest = ({ name, members }: Statement): number =>
 const whole = (state: GroupState, other: Statement): GroupState =>
   latest(other) > latest(state) ? { ...state, name: other.name, members: other.members } : state;
 
-const { decideSealing, found, hear, isBacked, settle } = realRules;
+const { decideSealing, followOwn, hearHead, found, hear, isBacked, settle } = realRules;
 const isBackedOrOwn: Rules["isBacked"] = ({ former = [], state }, counting) =>
   isBacked({ former: former.filter(({ maker }) => maker !== alice), state }, counting);
 const defects: Readonly<Record<string, Partial<Rules>>> = {
@@ -57,6 +57,15 @@ const defects: Readonly<Record<string, Partial<Rules>>> = {
       const next = settle(ring, proven, at);
       return { ...next, head: { ...next.head, devices: [...ring.head.devices] } };
     },
+  },
+  "a local store that is older than the keys lists who was removed": {
+    followOwn: (ring, proven) => followOwn(ring, proven, []),
+  },
+  "a device that did not make the new keys does not note who was removed": {
+    missingIn: () => [],
+  },
+  "whose local store is older than the keys never learns who made them": {
+    hearHead: (ring, given, from) => hearHead({ ...ring, isFollowed: false }, given, from),
   },
   "a candidate has no end": {
     settle: (ring, proven, at) => {
@@ -128,7 +137,10 @@ const defects: Readonly<Record<string, Partial<Rules>>> = {
 
 /** Where the first schedule is that shows it, of those that few show: one of 8,000 loses a key at such a moment. */
 const firstSeeds: Readonly<Record<string, number>> = {
-  "who lacks a secret only asks": 360,
+  "whose local store is older than the keys never learns who made them": 85,
+  "who lacks a secret only asks": 793,
+  "a local store that is older than the keys lists who was removed": 85,
+  "a device that did not make the new keys does not note who was removed": 85,
   "secrets of a replacement are taken before the proof shows its key": 75,
   "an earlier key's statement counts where an own device shows it": 85,
   "a replaced key of a former admin takes people out": 100,

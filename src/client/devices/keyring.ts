@@ -48,6 +48,8 @@ export type Keyring = {
   readonly head: Head;
   /** Heads whose keys the proof has not shown so far. */
   readonly candidates: readonly Head[];
+  /** Nothing here says who made the root key in force (`followOwn`): what another device says of that counts. */
+  readonly isFollowed?: boolean;
 };
 
 /** What the own proof shows. */
@@ -129,12 +131,12 @@ const isSameHead = (a: Head, b: Head): boolean =>
  * another of the same number, counts for nothing. `from` is the device that said it.
  */
 export function hearHead(ring: Keyring, given: Head, from: Did | null = null): Keyring {
-  const { head, candidates } = ring;
+  const { head, candidates, isFollowed = false } = ring;
   if (given.did !== head.did) return ring;
   if (given.root === head.root && given.number === head.number) {
     const devices = union(head.devices, given.devices, from);
-    const next = { ...head, devices };
-    return isSameHead(head, next) ? ring : { ...ring, head: next };
+    const next = { ...head, devices, maker: isFollowed ? given.maker : head.maker };
+    return isSameHead(head, next) ? ring : { ...ring, head: next, isFollowed: false };
   }
   if (given.number <= head.number) return ring;
   const isOf = (one: Head) => one.root === given.root && one.number === given.number;
@@ -188,7 +190,8 @@ export function settle(
       (one.root === made || !isOver(one, nowMs)),
   );
   const isSame = head === ring.head && candidates.length === ring.candidates.length;
-  return isSame ? ring : { head, candidates };
+  if (isSame) return ring;
+  return shown === undefined ? { ...ring, candidates } : { head, candidates };
 }
 
 /**
@@ -204,6 +207,20 @@ const isOver = ({ untilMs }: Head, nowMs: number): boolean =>
  */
 export const isBehind = ({ head }: Keyring, proven: ProvenRoot): boolean =>
   proven.number > head.number || (proven.number === head.number && proven.root !== head.root);
+
+/**
+ * Where the keys that the proof shows are here, and the list is of an earlier root key: a command has replaced them, or the
+ * local store is an older copy than the keys. The devices stay but for those that were removed since.
+ */
+export function followOwn(ring: Keyring, proven: ProvenRoot, removed: readonly Did[]): Keyring {
+  const { number, root } = proven;
+  const devices = ring.head.devices.filter(({ did }) => !removed.includes(did));
+  return { ...ring, head: { ...ring.head, number, root, devices }, isFollowed: true };
+}
+
+/** Of the devices of the head before. */
+export const missingIn = ({ devices }: Head, before: Head): Did[] =>
+  before.devices.map(({ did }) => did).filter((one) => devices.every(({ did }) => did !== one));
 
 /** To whom a device speaks: who is listed in the head and in every candidate. */
 export function audienceOf({ head, candidates }: Keyring, own: Did): Did[] {

@@ -22,11 +22,13 @@ import { contentKey } from "./content.ts";
 import { nameOfKey, withGiven, withSecrets } from "./joining.ts";
 import {
   audienceOf,
+  followOwn,
   type Head,
   hearHead,
   isBehind,
   type Keyring,
   mayHear,
+  missingIn,
   type ProvenRoot,
   type RingDevice,
   settle,
@@ -253,26 +255,19 @@ export class Ring {
     );
     const isMadeLeft = ring.candidates.some(({ root }) => root === made);
     const { secrets } = row;
-    const { head, candidates } = ring;
-    const kept = { head, candidates, secrets, texts: Object.fromEntries(left) };
+    const { head, candidates, isFollowed = false } = ring;
+    const kept = { head, candidates, isFollowed, secrets, texts: Object.fromEntries(left) };
     // Nothing survives new keys by itself: methods of other devices don't.
     const methods = isAdopted ? {} : { methods: row.methods ?? [] };
     await this.#put({ ...kept, ...methods, made: isMadeLeft ? made : null });
     return { isChanged: isAdopted };
   }
 
-  /**
-   * A command, or another tab, has replaced the keys that this device has; or the local store is an older copy than the keys.
-   * Its devices stay but for those that were removed since.
-   */
   async #followOwn(ring: Keyring, proven: ProvenRoot): Promise<Keyring> {
     if (!isBehind(ring, proven)) return ring;
     const own = encodeHex(await ed25519PublicKey(this.#host.identity().rootSeed));
     if (own !== proven.root) return ring;
-    const { number, root } = proven;
-    const removed = await removedDevices(this.#host.memory());
-    const devices = ring.head.devices.filter(({ did }) => !removed.includes(did));
-    return { ...ring, head: { ...ring.head, number, root, devices } };
+    return followOwn(ring, proven, await removedDevices(this.#host.memory()));
   }
 
   /** What a device gets that has shown its key in a code. */
@@ -479,9 +474,6 @@ export class Ring {
     return null;
   }
 }
-
-const missingIn = ({ devices }: Head, before: Head): Did[] =>
-  before.devices.map(({ did }) => did).filter((one) => devices.every(({ did }) => did !== one));
 
 /** On a new device, with the head that came with the identity. */
 export async function beginRing(table: Table, head: Head, secret: Uint8Array): Promise<void> {

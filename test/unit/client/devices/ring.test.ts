@@ -113,6 +113,28 @@ test("keys of a replacement wait for the proof, and then no other devices count"
   expect(three.held.identity.rootSeed).toEqual(first.rootSeed);
 });
 
+test("a device whose list is of earlier keys than its seed learns from another one who made them", async () => {
+  const { first, proven, one, two } = await world();
+  const next = nextIdentity(first, 1);
+  const rootSeed = next.nextRootSeed as Uint8Array;
+  two.held.identity = next;
+  await two.ring.replace(next, laptop, [phone]);
+  proven.root = await rootOf(rootSeed, 1);
+  two.held.identity = { ...next, rootSeed, nextRootSeed: null };
+  await two.ring.settle();
+  one.held.identity = { ...two.held.identity, storeKey: first.storeKey };
+  await one.ring.settle();
+  await one.ring.settle();
+  expect(await one.ring.maker()).toBe(phone);
+  const said = await two.ring.seal(items, { from: laptop, to: phone, acked: "" });
+  await one.ring.open(said, { from: laptop, to: phone });
+  expect(await one.ring.maker()).toBe(laptop);
+  // Once: what is known by then is not another one's to say.
+  const back = await one.ring.seal(items, { from: phone, to: laptop, acked: "" });
+  await two.ring.open(back, { from: phone, to: laptop });
+  expect(await two.ring.maker()).toBe(laptop);
+});
+
 test("a thief's head is no more than a candidate, and ends with its time", async () => {
   const { first, one, two } = await world();
   const own = nextIdentity(first, 1);
