@@ -8,7 +8,7 @@
 import { availableParallelism } from "node:os";
 import { type ReloadPlan, reload } from "../config/config.ts";
 import type { Config } from "../config/schema.ts";
-import { createPoolVerifier, verifyEd25519 } from "../core/codec/native.ts";
+import { createPoolVerifier, createVerifier } from "../core/codec/native.ts";
 import { errorText } from "../core/fault.ts";
 import { joinOutages, type Log, onceAMinute } from "../nodes/http/log.ts";
 import { createMetrics } from "../nodes/http/metrics.ts";
@@ -104,7 +104,7 @@ export async function startNodes(config: Config, options: StartOptions): Promise
     );
 
     // On one core the threads of the pool would only take turns with the event loop.
-    const verify = availableParallelism() > 1 ? createPoolVerifier() : verifyEd25519;
+    const verify = availableParallelism() > 1 ? createPoolVerifier() : createVerifier();
     const parts = { ...options, log, stores, bus, verify, now, metrics, ...keys };
     const composed = await composeNodes(config, parts).catch(toFailure);
     nodes = composed;

@@ -8,10 +8,11 @@ import { readFileSync } from "node:fs";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { isAdmissibleKey, isStrictEncoding, verifyEd25519 } from "../../src/core/codec/crypto.ts";
 import { verifyEd25519 as verifyPortably } from "../../src/core/codec/crypto-portable.ts";
-import { createPoolVerifier } from "../../src/core/codec/native.ts";
+import { createPoolVerifier, createVerifier } from "../../src/core/codec/native.ts";
 import type { KeyVector, SignatureVector } from "./ed25519/generate.ts";
 
 const verifyInPool = createPoolVerifier();
+const verifyKnown = createVerifier();
 const load = (file: string) =>
   JSON.parse(readFileSync(new URL(`ed25519/${file}`, import.meta.url), "utf8"));
 const signatures: SignatureVector[] = load("signatures.json");
@@ -47,6 +48,12 @@ for (const name of new Set(signatures.map((v) => v.class))) {
         v,
         inPool: v.native,
       });
+      for (const time of ["first", "again"])
+        expect({ v, time, known: await verifyKnown(signature, message, key) }).toEqual({
+          v,
+          time,
+          known: v.native,
+        });
       if (signature.length === 64 && key.length === 32)
         expect({ v, portable: verifyPortably(signature, message, key) }).toEqual({
           v,
