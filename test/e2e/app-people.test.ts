@@ -15,7 +15,7 @@ import {
   twoPeople,
 } from "./app-page.ts";
 import { appPlace } from "./app-place.ts";
-import { appSuite, appTest, inWindows } from "./app-suite.ts";
+import { appSuite, appTest, inWindows, sharedPeople } from "./app-suite.ts";
 
 const suite = appSuite(appPlace({ host: "localhost" }), { isWithoutWorker: true });
 const { node, app, scratch } = suite;
@@ -28,6 +28,7 @@ async function untilNothingWaits(): Promise<void> {
 
 const two = (names: readonly [string, string], browser = suite.browser) =>
   twoPeople(browser, app, names, scratch);
+const together = sharedPeople(suite, ["Ida", "Jon"]);
 const isLocked = "document.querySelector('.welcome h1')?.textContent === 'Locked'";
 const problem = (
   text: string,
@@ -114,60 +115,60 @@ appTest(
 
 appTest(
   "reactions show on both sides, change and go; who is blocked is not heard, and is heard again afterwards",
-  async () => {
-    const { alice, bob } = await two(["Ida", "Jon"]);
-    const react = async (reaction: string) => {
-      await alice.press("More about this message");
-      await alice.press(reaction);
-    };
-    const shown = (...reactions: string[]) =>
-      `JSON.stringify([...document.querySelectorAll('.reactions span')].map((one) => one.textContent)) === ${JSON.stringify(JSON.stringify(reactions))}`;
-    const both = (...reactions: string[]) =>
-      Promise.all(
-        [alice, bob].map(({ page }) => page.until(shown(...reactions), `${reactions}`, 60_000)),
+  () =>
+    together(async ({ alice, bob }) => {
+      const react = async (reaction: string) => {
+        await alice.press("More about this message");
+        await alice.press(reaction);
+      };
+      const shown = (...reactions: string[]) =>
+        `JSON.stringify([...document.querySelectorAll('.reactions span')].map((one) => one.textContent)) === ${JSON.stringify(JSON.stringify(reactions))}`;
+      const both = (...reactions: string[]) =>
+        Promise.all(
+          [alice, bob].map(({ page }) => page.until(shown(...reactions), `${reactions}`, 60_000)),
+        );
+      await react("👍");
+      await both("👍");
+      await react("❤️");
+      await both("❤️");
+      await bob.press("More about this message");
+      await bob.press("😂");
+      await Promise.all(
+        [alice, bob].map(({ page }) =>
+          page.until("document.querySelectorAll('.reactions span').length === 2", "two", 60_000),
+        ),
       );
-    await react("👍");
-    await both("👍");
-    await react("❤️");
-    await both("❤️");
-    await bob.press("More about this message");
-    await bob.press("😂");
-    await Promise.all(
-      [alice, bob].map(({ page }) =>
-        page.until("document.querySelectorAll('.reactions span').length === 2", "two", 60_000),
-      ),
-    );
-    await react("❤️");
-    await both("😂");
+      await react("❤️");
+      await both("😂");
 
-    await alice.press("Check who this is");
-    await alice.press("Block");
-    await alice.close();
-    await alice.page.until(
-      "document.querySelector('.request')?.textContent.includes('blocked')",
-      "the block",
-    );
-    await alice.page.until(
-      "document.querySelectorAll('.row, .composer').length === 0",
-      "that nothing of him is shown",
-    );
-    await untilNothingWaits();
-    await bob.say("said to a closed door");
-    await bob.page.until(
-      "[...document.querySelectorAll('.own')].at(-1)?.querySelector('.text').textContent === 'said to a closed door' && [...document.querySelectorAll('.own footer .hidden')].at(-1).textContent === 'sent'",
-      "that it was sent",
-      60_000,
-    );
-    // A block is for what arrives, so one under way would be heard. Her device acknowledges what it throws away.
-    await untilNothingWaits();
-    await alice.press("Settings");
-    await alice.press("Unblock");
-    await alice.close();
-    await alice.page.until("document.querySelector('.composer')", "the field to write");
-    await bob.say("said to an open one");
-    await alice.sees("said to an open one");
-    expect(await alice.messages()).toEqual(["hello Ida", "said to an open one"]);
-  },
+      await alice.press("Check who this is");
+      await alice.press("Block");
+      await alice.close();
+      await alice.page.until(
+        "document.querySelector('.request')?.textContent.includes('blocked')",
+        "the block",
+      );
+      await alice.page.until(
+        "document.querySelectorAll('.row, .composer').length === 0",
+        "that nothing of him is shown",
+      );
+      await untilNothingWaits();
+      await bob.say("said to a closed door");
+      await bob.page.until(
+        "[...document.querySelectorAll('.own')].at(-1)?.querySelector('.text').textContent === 'said to a closed door' && [...document.querySelectorAll('.own footer .hidden')].at(-1).textContent === 'sent'",
+        "that it was sent",
+        60_000,
+      );
+      // A block is for what arrives, so one under way would be heard. Her device acknowledges what it throws away.
+      await untilNothingWaits();
+      await alice.press("Settings");
+      await alice.press("Unblock");
+      await alice.close();
+      await alice.page.until("document.querySelector('.composer')", "the field to write");
+      await bob.say("said to an open one");
+      await alice.sees("said to an open one");
+      expect(await alice.messages()).toEqual(["hello Ida", "said to an open one"]);
+    }),
   240_000,
 );
 
@@ -252,93 +253,93 @@ appTest(
 );
 
 appTest(
-  "words are found in the messages of this device, and a click shows where they stand",
-  async () => {
-    const { alice, bob } = await two(["Pia", "Rob"]);
-    await bob.say("the key is under the third flowerpot");
-    await alice.sees("the key is under the third flowerpot");
-    await fillStore(alice, await didOf(bob), { count: 62, everyMs: 1 });
-    await alice.page.call("Page.reload", {});
-    await alice.page.until(
-      "[...document.querySelectorAll('.message .text')].at(-1)?.textContent.startsWith('message 61 ')",
-      "the last of them",
-    );
-    expect((await alice.messages()).length).toBe(60);
-    await alice.page.evaluate("location.hash = ''");
-    await bob.say("after all of them");
-    const isUnread = "document.querySelector('.row .count') !== null";
-    await alice.page.until(isUnread, "an unread message");
-    await alice.fill(".search", "FLOWERpot");
-    const hits =
-      "[...document.querySelectorAll('[aria-label^=Found] .last')].map((one) => one.textContent)";
-    await alice.page.until(`${hits}.length > 0`, "the message");
-    expect(await alice.page.evaluate(hits)).toEqual(["the key is under the third flowerpot"]);
-    await alice.click("[aria-label^=Found] button");
-    await alice.sees("the key is under the third flowerpot");
-    const inSight = `(() => { const one = document.querySelector('.found')?.getBoundingClientRect();
-      const list = document.querySelector('.messages').getBoundingClientRect();
-      return one !== undefined && one.top >= list.top && one.bottom <= list.bottom })()`;
-    await alice.page.until(inSight, "it is in sight");
-    await alice.fill(".search", "");
-    await alice.page.until("document.querySelector('.row') !== null", "the list");
-    await alice.page.until(isUnread, "it is unread still");
-    await alice.press("Newest");
-    await alice.page.until(
-      "[...document.querySelectorAll('.message .text')].at(-1)?.textContent === 'after all of them'",
-      "the newest",
-    );
-    await alice.fill(".search", "no such words");
-    await alice.page.until(
-      "document.querySelector('[aria-label^=Found]')?.textContent === 'No message with these words'",
-      "none",
-    );
-  },
-  240_000,
-);
-
-appTest(
   "a picture that somebody chooses is cut to a small square and shown to whom they write, until it is removed; a list that grows stays at its end",
-  async () => {
-    const { alice, bob } = await two(["Sam", "Tea"]);
-    const drawn = await alice.page.evaluate(`(() => {
+  () =>
+    together(async ({ alice, bob }) => {
+      const drawn = await alice.page.evaluate(`(() => {
       const canvas = Object.assign(document.createElement("canvas"), { width: 900, height: 500 });
       canvas.getContext("2d").fillRect(0, 0, 500, 500);
       return canvas.toDataURL("image/png").split(",")[1] })()`);
-    await Bun.write(join(scratch, "wide.png"), Buffer.from(String(drawn), "base64"));
-    await Bun.write(join(scratch, "words.png"), "no picture");
-    const field = "dialog .choose input";
-    const isSmall = (
-      place: string,
-    ) => `(({ naturalWidth, naturalHeight } = {}) => naturalWidth === 160 &&
+      await Bun.write(join(scratch, "wide.png"), Buffer.from(String(drawn), "base64"));
+      await Bun.write(join(scratch, "words.png"), "no picture");
+      const field = "dialog .choose input";
+      const isSmall = (
+        place: string,
+      ) => `(({ naturalWidth, naturalHeight } = {}) => naturalWidth === 160 &&
       naturalHeight === 160)(document.querySelector('${place} .avatar img') ?? undefined)`;
-    await alice.press("Settings");
-    await choose(alice, field, join(scratch, "words.png"));
-    await alice.page.until(problem("The browser can't show this file as a picture."), "why not");
-    await choose(alice, field, join(scratch, "wide.png"));
-    await alice.page.until(isSmall("dialog"), "the picture");
-    await alice.close();
-    await alice.say("with a face");
-    await bob.sees("with a face");
-    for (const place of [".row", ".conversation header"])
-      await bob.page.until(isSmall(place), `the picture in ${place}`);
+      await alice.press("Settings");
+      await choose(alice, field, join(scratch, "words.png"));
+      await alice.page.until(problem("The browser can't show this file as a picture."), "why not");
+      await choose(alice, field, join(scratch, "wide.png"));
+      await alice.page.until(isSmall("dialog"), "the picture");
+      await alice.close();
+      await alice.say("with a face");
+      await bob.sees("with a face");
+      for (const place of [".row", ".conversation header"])
+        await bob.page.until(isSmall(place), `the picture in ${place}`);
 
-    await alice.press("Settings");
-    await alice.press("Remove it");
-    await alice.page.until("!document.querySelector('dialog .avatar img')", "that it is gone");
-    await alice.close();
-    await alice.say("and without");
-    await bob.sees("and without");
-    await bob.page.until("!document.querySelector('.avatar img')", "that it is gone for him");
+      await alice.press("Settings");
+      await alice.press("Remove it");
+      await alice.page.until("!document.querySelector('dialog .avatar img')", "that it is gone");
+      await alice.close();
+      await alice.say("and without");
+      await bob.sees("and without");
+      await bob.page.until("!document.querySelector('.avatar img')", "that it is gone for him");
 
-    // A picture of a message makes the list longer, at times before the scrolling to its end is reported.
-    const list = "document.querySelector('.messages')";
-    await alice.page.evaluate(`(() => {
+      // A picture of a message makes the list longer, at times before the scrolling to its end is reported.
+      const list = "document.querySelector('.messages')";
+      await alice.page.evaluate(`(() => {
       const added = document.createElement("div");
       added.style.flex = "none";
       added.style.height = "2000px";
       ${list}.firstElementChild.prepend(added);
       ${list}.dispatchEvent(new Event("scroll")) })()`);
-    await alice.page.until(`${list}.scrollHeight > 2000 && ${list}.scrollTop > -60`, "its end");
-  },
+      await alice.page.until(`${list}.scrollHeight > 2000 && ${list}.scrollTop > -60`, "its end");
+    }),
   120_000,
+);
+
+appTest(
+  "words are found in the messages of this device, and a click shows where they stand",
+  () =>
+    together(async ({ alice, bob }) => {
+      await bob.say("the key is under the third flowerpot");
+      await alice.sees("the key is under the third flowerpot");
+      await fillStore(alice, await didOf(bob), { count: 62, everyMs: 1 });
+      await alice.page.call("Page.reload", {});
+      await alice.page.until(
+        "[...document.querySelectorAll('.message .text')].at(-1)?.textContent.startsWith('message 61 ')",
+        "the last of them",
+      );
+      expect((await alice.messages()).length).toBe(60);
+      await alice.page.evaluate("location.hash = ''");
+      await bob.say("after all of them");
+      const isUnread = "document.querySelector('.row .count') !== null";
+      await alice.page.until(isUnread, "an unread message");
+      await alice.fill(".search", "FLOWERpot");
+      const hits =
+        "[...document.querySelectorAll('[aria-label^=Found] .last')].map((one) => one.textContent)";
+      await alice.page.until(`${hits}.length > 0`, "the message");
+      expect(await alice.page.evaluate(hits)).toEqual(["the key is under the third flowerpot"]);
+      await alice.click("[aria-label^=Found] button");
+      await alice.sees("the key is under the third flowerpot");
+      const inSight = `(() => { const one = document.querySelector('.found')?.getBoundingClientRect();
+      const list = document.querySelector('.messages').getBoundingClientRect();
+      return one !== undefined && one.top >= list.top && one.bottom <= list.bottom })()`;
+      await alice.page.until(inSight, "it is in sight");
+      await alice.fill(".search", "");
+      await alice.page.until("document.querySelector('.row') !== null", "the list");
+      await alice.page.until(isUnread, "it is unread still");
+      await alice.press("Newest");
+      await alice.page.until(
+        "[...document.querySelectorAll('.message .text')].at(-1)?.textContent === 'after all of them'",
+        "the newest",
+      );
+      await alice.fill(".search", "no such words");
+      await alice.page.until(
+        "document.querySelector('[aria-label^=Found]')?.textContent === 'No message with these words'",
+        "none",
+      );
+    }),
+  240_000,
 );

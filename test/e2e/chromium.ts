@@ -33,8 +33,8 @@ export type Browser = {
   readonly open: (url: string, profile?: string) => Promise<Page>;
   /** A person's own: storage, workers and permissions apart from all others. Its downloads go to the folder. */
   readonly profile: (downloads: string) => Promise<string>;
-  /** Closes the pages of all profiles and forgets what they hold. */
-  readonly endProfiles: () => Promise<void>;
+  /** Closes the pages of all profiles but those that stay, and forgets what they hold. */
+  readonly endProfiles: (staying?: ReadonlySet<string>) => Promise<void>;
   /** The same one, whose pages have a service worker whatever it was started with. */
   readonly withWorkers: () => Browser;
   readonly close: () => Promise<void>;
@@ -141,10 +141,11 @@ export async function startChromium({
     await call("Browser.setDownloadBehavior", behavior);
     return context;
   };
-  const endProfiles = async () => {
-    for (const browserContextId of profiles)
+  const endProfiles = async (staying: ReadonlySet<string> = new Set()) => {
+    for (const browserContextId of profiles.difference(staying)) {
       await call("Target.disposeBrowserContext", { browserContextId });
-    profiles.clear();
+      profiles.delete(browserContextId);
+    }
   };
   const close = async () => {
     await call("Browser.close", {}).catch(() => undefined);
