@@ -109,6 +109,7 @@ const canaries: readonly Canary[] = [
         },
       }),
     schedule: { faults: ["down"], endpoints: 1 },
+    firstSeed: 2,
   },
   {
     name: "what a block holds has failed, though the state shows it",

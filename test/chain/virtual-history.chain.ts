@@ -15,6 +15,8 @@ import { isClean, type Verdict } from "./virtual-verdict.ts";
 
 const minuteMs = 60_000;
 const hourMs = 60 * minuteMs;
+/** When another Directory begins: the states of the first blocks are gone from nodes that keep 64. */
+const freshMs = hourMs;
 const named = { calls: 3, names: true, callsUntilMs: 2 * minuteMs, lasting: [] } as const;
 
 async function run(options: ScheduleOptions): Promise<Verdict> {
@@ -37,8 +39,8 @@ const upgraded = (keepsStates: readonly number[]): ScheduleOptions => ({
   endpoints: keepsStates.length,
   keepsStates,
   movedAt: 60,
-  freshAtMs: 3 * hourMs,
-  restMs: 3 * hourMs,
+  freshAtMs: freshMs,
+  restMs: freshMs,
 });
 const archive = Number.POSITIVE_INFINITY;
 
@@ -90,8 +92,8 @@ const wrongRuntime = (endpoints: number): ScheduleOptions => ({
     {
       node: 0,
       fault: "runtime",
-      fromMs: 3 * hourMs - minuteMs,
-      untilMs: 3 * hourMs + 10 * minuteMs,
+      fromMs: freshMs - minuteMs,
+      untilMs: freshMs + 10 * minuteMs,
     },
   ],
 });
@@ -114,14 +116,14 @@ describe("the runtime of an old block", () => {
 const ownNumbers = (endpoints: number): ScheduleOptions => ({
   ...named,
   endpoints,
-  freshAtMs: 3 * hourMs,
-  restMs: 3 * hourMs,
+  freshAtMs: freshMs,
+  restMs: freshMs,
   lasting: [
     {
       node: 0,
       fault: "numbers",
-      fromMs: 3 * hourMs - minuteMs,
-      untilMs: 3 * hourMs + 10 * minuteMs,
+      fromMs: freshMs - minuteMs,
+      untilMs: freshMs + 10 * minuteMs,
     },
   ],
 });
