@@ -40,12 +40,12 @@ const campaigns: Readonly<Record<string, readonly string[]>> = {
   hostile: ["--scale", "0.01", "--only", "framing"],
   pushes: ["--seconds", "4", "--only", "one"],
   order: ["--kills", "3"],
-  "own-world": ["--schedules", "1000", "--from", "10000"],
+  "own-world": ["--schedules", "400", "--from", "10000"],
   groups: ["--schedules", "1", "--messages", "20"],
 };
 
 /** A campaign waits more than it computes: as many as run at once. */
-const atOnce = 3;
+const atOnce = 4;
 /** What hangs is a failure, and not the end of a run without a word. */
 const limitMs = 400_000;
 const missingProgram = 2;
