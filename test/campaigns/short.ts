@@ -9,7 +9,6 @@ import { parseArgs } from "node:util";
 
 const campaigns: Readonly<Record<string, readonly string[]>> = {
   // The longest first: what is begun last is short, and no one waits for it alone.
-  providers: ["--messages", "20", "--kills", "2"],
   "beside-pools": [
     ...["--tries", "10", "--within", "5000", "--entries", "2000"],
     ...["--store", "memory,lmdb,postgres,shards", "--only"],
@@ -17,31 +16,32 @@ const campaigns: Readonly<Record<string, readonly string[]>> = {
   ],
   // Longer than a key bundle lasts.
   away: ["--messages", "20", "--hours", "130"],
-  clock: ["--rounds", "1", "--seconds", "1", "--from", "7"],
   cluster: ["--kills", "5"],
   community: ["--members", "60", "--people", "5", "--days", "1"],
+  clock: ["--rounds", "1", "--seconds", "1", "--from", "7"],
   liar: ["--rounds", "4"],
-  "liar-groups": ["--worlds", "1", "--from", "3"],
   packed: ["--schedules", "1"],
+  unread: ["--rounds", "1", "--only", "forty"],
+  abuse: ["--seconds", "1", "--only", "tester"],
+  twin: ["--look-ups", "300", "--restores", "1"],
   attacks: ["--only", "packed"],
   "storage-disk": ["--rounds", "1"],
+  groups: ["--schedules", "1", "--messages", "20"],
   beside: ["--tries", "10", "--within", "5000", "--only", "refused,known"],
-  twin: ["--look-ups", "300", "--restores", "1"],
-  abuse: ["--seconds", "1", "--only", "tester"],
-  unread: ["--rounds", "1", "--only", "forty"],
+  "own-world": ["--schedules", "400", "--from", "10000"],
+  soak: ["--minutes", "0.1"],
+  order: ["--kills", "3"],
+  "liar-groups": ["--worlds", "1", "--from", "3"],
   sessions: ["--sessions", "100", "--seconds", "60"],
+  providers: ["--messages", "20", "--kills", "2"],
   "storage-kill": ["--kills", "10"],
   "storage-power": ["--cuts", "10"],
   "storage-bitrot": ["--flips", "8"],
   parsers: ["--inputs", "3000"],
   kill: ["--kills", "2"],
   large: ["--mb", "8"],
-  soak: ["--minutes", "0.1"],
   hostile: ["--scale", "0.01", "--only", "framing"],
   pushes: ["--seconds", "4", "--only", "one"],
-  order: ["--kills", "3"],
-  "own-world": ["--schedules", "400", "--from", "10000"],
-  groups: ["--schedules", "1", "--messages", "20"],
 };
 
 /** A campaign waits more than it computes: as many as run at once. */
