@@ -19,6 +19,7 @@ import { aboutRoute, checkProbes, statusRoutes } from "../nodes/http/status.ts";
 import { operationRoutes } from "../nodes/operations/operations.ts";
 import { version } from "../version.ts";
 import { failed } from "./failure.ts";
+import { collectByRequests } from "./garbage.ts";
 import { registerHttpGauges } from "./metrics.ts";
 import type { ComposedNodes, ComposeParts } from "./nodes.ts";
 import { appUrl, doorRoute, notANode, siteHeaders, siteRoutes } from "./site.ts";
@@ -42,6 +43,7 @@ export async function createApps(config: Config, parts: AppParts): Promise<Apps>
   const { server } = config;
   const { metrics, nodes, now, log } = parts;
   const measured = httpMetrics(metrics);
+  const answered = collectByRequests();
   const hasAdmin = server.admin_listen.length > 0;
   const apart = hasAdmin && !server.shows_status;
 
@@ -67,6 +69,7 @@ export async function createApps(config: Config, parts: AppParts): Promise<Apps>
       now,
       log,
       metrics: measured,
+      answered,
       results: nodes.results,
     });
 

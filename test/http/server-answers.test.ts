@@ -3,7 +3,15 @@ import { afterEach, expect, spyOn, test } from "bun:test";
 import { connect, type Socket } from "node:net";
 import { spliced } from "../../src/nodes/http/route.ts";
 import { StoreError } from "../../src/storage/contract.ts";
-import { listenForTest, type serverSettings, testApp, testRoute } from "../support/app.ts";
+import {
+  echo,
+  jsonType,
+  listenForTest,
+  type serverSettings,
+  take,
+  testApp,
+  testRoute,
+} from "../support/app.ts";
 
 const cleanups: (() => unknown)[] = [];
 afterEach(async () => {
@@ -144,4 +152,12 @@ test("what long answers leave behind is collected while they go out, and when th
   while (app.waitingAnswerBytes() < 8 * mebibyte) await Bun.sleep(2);
   for (let n = 0; n < 12; n++) expect((await fetch(`${url}/parts`)).status).toBe(503);
   expect(collect.mock.calls.length).toBeGreaterThanOrEqual(passed + 2);
+});
+
+test("each answer is reported with the length of the request's body, for the collector", async () => {
+  const lengths: number[] = [];
+  const { ask } = testApp([take, echo], { answered: (bodyBytes) => lengths.push(bodyBytes) });
+  await ask("/things", { method: "POST", body: "x".repeat(40), headers: jsonType });
+  await ask("/things/1");
+  expect(lengths).toEqual([40, 0]);
 });

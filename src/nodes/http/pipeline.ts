@@ -68,6 +68,8 @@ export type AppOptions = {
   readonly now: () => number;
   readonly log: Log;
   readonly metrics: HttpMetrics;
+  /** Called for each answer, with the length of the request's body. */
+  readonly answered?: (bodyBytes: number) => void;
   /** Remembers what became of envelopes; the digest names the recipient in the log. */
   readonly results?: Pick<Results, "add" | "digest">;
 };
@@ -437,6 +439,7 @@ function record(exchange: Exchange, result: Result, durationMs: number): void {
   const { metrics, results } = http;
   const { path: route } = plan.route;
   const { status } = result;
+  http.answered?.(exchange.received.bytes.length);
   metrics.requests.add([method, route, String(status)]);
   metrics.seconds.observe([route], durationMs / 1_000);
   if (isFault(result)) metrics.refusals.add([result.code]);
