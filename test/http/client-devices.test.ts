@@ -178,7 +178,7 @@ test("content above 8 MiB comes when it is opened, of received and of sent messa
     "whole",
     "whole",
   ]);
-}, 60_000);
+}, 120_000);
 
 test("what an older copy of a device's store logs reaches the others, also when it is less than what was lost", async () => {
   const [alice, where] = [await open(), place()];

@@ -221,7 +221,7 @@ test("when the device that had it was removed the others are asked", async () =>
   await want(tablet, id);
   await becomes(tablet, id, Bun.hash(content));
   expect(asked).toEqual(["phone", "laptop"]);
-}, 30_000);
+}, 120_000);
 
 test("content of another size, or of another message, is nobody's", async () => {
   const { devices, mail } = await devicesOf(["phone", "laptop"]);
