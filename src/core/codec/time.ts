@@ -42,24 +42,26 @@ function parseEpoch(text: string): number {
 function parseIso(text: string): number | null {
   if (!isoForm.test(text)) return null;
   const year = numberAt(text, 0, 4);
-  const month = numberAt(text, 5, 2);
   const day = numberAt(text, 8, 2);
-  // `Date.UTC` would put a year below 100 into the last century.
-  if (year < 1_969 || (day > 28 && day > daysOfMonth(year, month))) return null;
-  const hour = numberAt(text, 11, 2);
-  const zone = text.endsWith("Z") ? text.length - 1 : text.length - "+01:00".length;
-  const minute = numberAt(text, 14, 2) - offsetMinutes(text, zone);
-  const second = numberAt(text, 17, 2);
+  const midnight = Date.UTC(year, numberAt(text, 5, 2) - 1, day);
+  // `Date.UTC` puts a year below 100 into the last century, and carries a 31st of June over too.
+  if (year < 1_969 || new Date(midnight).getUTCDate() !== day) return null;
+  const zone = text.length - (text.endsWith("Z") ? 1 : "+01:00".length);
+  const minutes = minutesAt(text, 11) - offsetMinutes(text, zone);
   const fractionDigits = Math.min(zone - 20, 3);
   const ms = numberAt(text, 20, fractionDigits) * 10 ** (3 - fractionDigits);
-  return Date.UTC(year, month - 1, day, hour, minute, second, ms);
+  return midnight + minutes * minuteMs + numberAt(text, 17, 2) * secondMs + ms;
 }
 
-/** `Z`, or a sign with hours and minutes. */
+/** Of `Z`, or of a sign with hours and minutes. */
 function offsetMinutes(text: string, zone: number): number {
-  if (text.endsWith("Z")) return 0;
-  const minutes = 60 * numberAt(text, zone + 1, 2) + numberAt(text, zone + 4, 2);
-  return text[zone] === "-" ? -minutes : minutes;
+  if (text[zone] === "Z") return 0;
+  return text[zone] === "-" ? -minutesAt(text, zone + 1) : minutesAt(text, zone + 1);
+}
+
+/** Of hours and minutes. */
+function minutesAt(text: string, start: number): number {
+  return 60 * numberAt(text, start, 2) + numberAt(text, start + 3, 2);
 }
 
 /** The number of so many digits. */
@@ -67,14 +69,6 @@ function numberAt(text: string, start: number, digits: number): number {
   let number = 0;
   for (let at = start; at < start + digits; at++) number = 10 * number + text.charCodeAt(at) - 0x30;
   return number;
-}
-
-/** From January on. */
-const monthDays = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-
-function daysOfMonth(year: number, month: number): number {
-  const isLeap = year % 4 === 0 && (year % 100 !== 0 || year % 400 === 0);
-  return month === 2 && isLeap ? 29 : monthDays[month - 1]!;
 }
 
 /** ISO-8601 UTC with milliseconds and `Z`. */
