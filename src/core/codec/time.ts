@@ -56,7 +56,8 @@ function parseIso(text: string): number | null {
 /** Of `Z`, or of a sign with hours and minutes. */
 function offsetMinutes(text: string, zone: number): number {
   if (text[zone] === "Z") return 0;
-  return text[zone] === "-" ? -minutesAt(text, zone + 1) : minutesAt(text, zone + 1);
+  const minutes = minutesAt(text, zone + 1);
+  return text[zone] === "-" ? -minutes : minutes;
 }
 
 /** Of hours and minutes. */
