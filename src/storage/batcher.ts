@@ -18,8 +18,10 @@ export type BatchLimits = {
   readonly turnsMax: number;
 };
 
-/** A turn that brings so many operations is worth another one. */
+/** A turn that brings so many operations is worth another one, */
 const busyTurnMin = 4;
+/** but not to a batch of so many, whose cost is shared by enough: over it waiting only delays. */
+const enoughMin = 64;
 
 /** Beyond these the store is overloaded. */
 const waitingMax = 4_096;
@@ -83,7 +85,7 @@ export class Batcher<Given, Answer> {
   private gather(before: number, turnsLeft: number): void {
     setImmediate(() => {
       const { length } = this.waiting;
-      if (turnsLeft > 0 && length - before >= busyTurnMin) {
+      if (turnsLeft > 0 && length < enoughMin && length - before >= busyTurnMin) {
         this.gather(length, turnsLeft - 1);
         return;
       }

@@ -55,6 +55,16 @@ test("a batch waits for a few further turns while each brings four", async () =>
   expect(await sizesAfter([4, 4, 4])).toEqual([4, 12]);
 });
 
+test("a batch of 64 waits for no further turn", async () => {
+  const { batches, put } = heldBatches({ turnsMax: 4 });
+  for (let n = 0; n < 63; n++) void put("a");
+  await turns(1);
+  expect(batches).toHaveLength(0);
+  for (let n = 0; n < 4; n++) void put("a");
+  await turns(1);
+  expect(batches.map(({ keys }) => keys.length)).toEqual([67]);
+});
+
 test("what arrives while a batch is under way goes into the next one, together", async () => {
   const { batcher, batches, put } = heldBatches();
   const first = put("a");
