@@ -7,7 +7,6 @@ import { attempt, ClientError } from "../../src/client/base/failure.ts";
 import type { Head } from "../../src/client/devices/keyring.ts";
 import { change } from "../../src/client/identity/change.ts";
 import { ed25519PublicKey } from "../../src/client/keys/crypto.ts";
-import type { KeyStore } from "../../src/client/keys/key-stores.ts";
 import { freshSeed, parseIdentity, rootSignerId } from "../../src/client/keys/keys.ts";
 import { memoryStore, type StoreDriver } from "../../src/client/store/driver.ts";
 import { keyOfPerson, ringKey, rowsOf } from "../../src/client/store/keys.ts";
@@ -17,7 +16,7 @@ import { rootKeyOf } from "../../src/client/trust/client.ts";
 import type { Waypost } from "../../src/client/waypost.ts";
 import { identityOf } from "../support/identity.ts";
 import { peopleAtNodes, waiting } from "../support/people.ts";
-import { devicesAt, shows, until } from "./own-devices.ts";
+import { devicesAt, killedKeys, shows, until } from "./own-devices.ts";
 
 const people = peopleAtNodes();
 const { open } = people;
@@ -227,26 +226,13 @@ test("a device whose local store is an older copy than its keys gives a removed 
 test("a device that is killed as soon as it has the keys of a removal, and whose store is an older copy then, gives the removed one nothing", async () => {
   const where = place();
   const phone = await open(place());
-  const { keys } = where;
-  let [isArmed, isDead] = [false, false];
-  const demandLife = () => {
-    if (isDead) throw new Error("killed");
-  };
-  const killed: KeyStore = {
-    load: (name) => keys.load(name),
-    save: async (name, text) => {
-      demandLife();
-      await keys.save(name, text);
-    },
-    replace: async (name, before, after) => {
-      demandLife();
-      const isDone = await keys.replace(name, before, after);
-      const seedOf = (text: string | null) => parseIdentity(text ?? "", name)?.rootSeed;
-      isDead ||= isArmed && !Bun.deepEquals(seedOf(before), seedOf(after));
-      return isDone;
-    },
-  };
-  const tablet = await linked(phone, { ...where, keys: killed });
+  let isArmed = false;
+  const seedOf = (text: string | null, name: string) => parseIdentity(text ?? "", name)?.rootSeed;
+  const { keys, isDead } = killedKeys(
+    where.keys,
+    (name, before, after) => isArmed && !Bun.deepEquals(seedOf(before, name), seedOf(after, name)),
+  );
+  const tablet = await linked(phone, { ...where, keys });
   const thief = await linked(phone);
   await knowsJust(tablet, [phone, thief]);
   const gone = await ownDid(thief);
@@ -255,7 +241,7 @@ test("a device that is killed as soon as it has the keys of a removal, and whose
   await phone.devices.remove(gone);
   expect(
     await until(
-      async () => isDead,
+      async () => isDead(),
       (is) => is,
     ),
   ).toBe(true);

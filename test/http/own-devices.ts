@@ -1,7 +1,7 @@
 /** Several devices of one identity over the nodes of a test, and what they show. */
 import { expect } from "bun:test";
 import type { WaypostOptions } from "../../src/client/identity/opening.ts";
-import { memoryKeys } from "../../src/client/keys/key-stores.ts";
+import { type KeyStore, memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { memoryStore, type StoreDriver } from "../../src/client/store/driver.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import { type peopleAtNodes, waiting } from "../support/people.ts";
@@ -28,6 +28,31 @@ export function devicesAt({ at, keep }: Pick<ReturnType<typeof peopleAtNodes>, "
     return keep(linking.opened);
   };
   return { place, linked };
+}
+
+/** Keys of a device that is killed right behind a write, as `isLast` says of it: nothing is written from then on. */
+export function killedKeys(
+  keys: KeyStore,
+  isLast: (name: string, before: string | null, after: string) => boolean,
+): { readonly keys: KeyStore; readonly isDead: () => boolean } {
+  let isDead = false;
+  const demandLife = () => {
+    if (isDead) throw new Error("killed");
+  };
+  const killed: KeyStore = {
+    load: (name) => keys.load(name),
+    save: async (name, text) => {
+      demandLife();
+      await keys.save(name, text);
+    },
+    replace: async (name, before, after) => {
+      demandLife();
+      const isDone = await keys.replace(name, before, after);
+      isDead ||= isLast(name, before, after);
+      return isDone;
+    },
+  };
+  return { keys: killed, isDead: () => isDead };
 }
 
 /** What a device shows, as soon as it is what is wanted. */

@@ -4,12 +4,11 @@
  */
 import { expect, test } from "bun:test";
 import { publishEdited } from "../../src/client/identity/change.ts";
-import type { KeyStore } from "../../src/client/keys/key-stores.ts";
 import { activeDocument } from "../../src/client/trust/client.ts";
 import { Waypost } from "../../src/client/waypost.ts";
 import type { DidDocument } from "../../src/core/ledger/account.ts";
 import { peopleAtNodes, waiting } from "../support/people.ts";
-import { devicesAt, shows, until } from "./own-devices.ts";
+import { devicesAt, killedKeys, shows, until } from "./own-devices.ts";
 
 const people = peopleAtNodes();
 const { open } = people;
@@ -83,25 +82,9 @@ for (const [what, edit] of Object.entries(forms))
 
 /** The device is killed as soon as its identity stands in its keys, and opened again. */
 async function linkedByHalves(phone: Waypost, where: ReturnType<typeof place>): Promise<Waypost> {
-  const { keys } = where;
-  let isDead = false;
-  const demandLife = () => {
-    if (isDead) throw new Error("killed");
-  };
-  const killed: KeyStore = {
-    load: (name) => keys.load(name),
-    save: async (name, text) => {
-      demandLife();
-      await keys.save(name, text);
-    },
-    replace: async (name, before, after) => {
-      demandLife();
-      const isDone = await keys.replace(name, before, after);
-      isDead = name === "default" || name === phone.identity.name;
-      return isDone;
-    },
-  };
-  const linking = await Waypost.link({ ...where, keys: killed });
+  const isLast = (name: string) => name === "default" || name === phone.identity.name;
+  const { keys } = killedKeys(where.keys, isLast);
+  const linking = await Waypost.link({ ...where, keys });
   const failed = linking.opened.then(
     () => null,
     (error: unknown) => String(error),
