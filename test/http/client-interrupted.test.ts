@@ -40,7 +40,13 @@ function leavingDirectory(writes: number) {
       return fetch(`${at.url}${pathname}${search}`, { method, headers, body });
     },
   });
-  return { url: `http://127.0.0.1:${server.port}`, stop: () => server.stop(true) };
+  const leave = () => {
+    isAway = true;
+  };
+  const comeBack = () => {
+    isAway = false;
+  };
+  return { url: `http://127.0.0.1:${server.port}`, leave, comeBack, stop: () => server.stop(true) };
 }
 
 const failing = (work: Promise<unknown>) =>
@@ -315,6 +321,40 @@ test("a removal whose device is lost between the root key and the document is en
   expect(document.verificationMethod.map((one) => one.publicKeyMultibase)).not.toContain(former);
   expect(thief.identity.rootSeed).not.toEqual(tablet.identity.rootSeed);
   expect((await devicesOf(tablet)).map(({ did }) => did)).not.toContain(thiefDid);
+}, 60_000);
+
+test("a removal that another device has not ended is not done for one that can't ask the Directory", async () => {
+  const [where, beside] = [place(), place()];
+  const phone = await open(where);
+  const [tablet, thief] = [await linked(phone, beside), await linked(phone)];
+  await until(
+    () => tablet.devices.list(),
+    (all) => all.length === 3,
+  );
+  const thiefDid = (await thief.devices.list()).find(({ isThis }) => isThis)?.did ?? "";
+  const former = renderPublicKey(await ed25519PublicKey(thief.identity.rootSeed));
+  await phone.close();
+  await tablet.close();
+  const [leaving, reached] = [leavingDirectory(1), leavingDirectory(Infinity)];
+  try {
+    const away = await overLeaving(where, leaving.url);
+    await away.devices.list();
+    expect(await failing(away.devices.remove(thiefDid))).toBe("interrupted");
+    await away.close();
+    const again = await overLeaving(beside, reached.url);
+    await until(
+      () => again.devices.list(),
+      (all) => all.length === 2,
+    );
+    reached.leave();
+    expect(await failing(again.devices.remove(thiefDid))).toBe("interrupted");
+    reached.comeBack();
+    await again.devices.remove(thiefDid);
+    const { verificationMethod } = await activeDocument(again.client, again.did);
+    expect(verificationMethod.map((one) => one.publicKeyMultibase)).not.toContain(former);
+  } finally {
+    for (const directory of [leaving, reached]) await directory.stop();
+  }
 }, 60_000);
 
 test("what a thief's device puts under a ticked id between showing and new keys does not stay", async () => {

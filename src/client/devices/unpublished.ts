@@ -15,21 +15,22 @@ import { removedKey } from "../store/keys.ts";
 import type { OwnStore } from "../store/own-store.ts";
 import { peersOf } from "./replica.ts";
 
-/** Whether the root key in force is this device's, and the document that of an earlier one. */
+/**
+ * Whether the root key in force is this device's, and the document that of an earlier one. Throws
+ * where the Directory can't be asked.
+ */
 async function isUnpublished({ client, secrets }: OwnIdentity): Promise<boolean> {
   const { did, rootSeed, nextRootSeed } = secrets;
   if (nextRootSeed !== null || !isSelfCertifying(did)) return false;
-  const state = await attempt(() => client.trust.prove(did, null));
-  // Without the Directory a removal begins none the less: the next start goes on with it.
-  if (state instanceof ClientError) return false;
-  const { rootKeys, baseRoot } = state;
+  const { rootKeys, baseRoot } = await client.trust.prove(did, null);
   const isHeld = equalBytes(rootKeys.at(-1) as Uint8Array, await ed25519PublicKey(rootSeed));
   return isHeld && baseRoot < rootKeys.length - 1;
 }
 
 /**
  * Ends such a removal, at the user's call. Says whether nothing is left to do: the device was one
- * of those that had been removed by it, or a removal of it has ended before.
+ * of those that had been removed by it, or a removal of it has ended before. Throws where only the
+ * Directory knows that.
  */
 export async function isRemoved(
   { identity, table }: OwnStore,
@@ -37,9 +38,12 @@ export async function isRemoved(
   ring: { readonly devices: () => Promise<readonly { readonly did: Did }[]> },
   publish: (next: Identity) => Promise<void>,
 ): Promise<boolean> {
-  const isEnding = await isUnpublished(identity);
-  if (isEnding) await publish(identity.secrets);
+  const isEnding = await attempt(() => isUnpublished(identity));
+  if (isEnding === true) await publish(identity.secrets);
   const there = [...(await peersOf(table)), ...(await ring.devices())];
+  // Without the Directory a removal begins none the less: the next start goes on with it.
   if (there.some((one) => one.did === did)) return false;
-  return isEnding || (await table.get(removedKey(table, did))) !== null;
+  const wasRemoved = (await table.get(removedKey(table, did))) !== null;
+  if (wasRemoved && isEnding instanceof ClientError) throw isEnding;
+  return isEnding === true || wasRemoved;
 }
