@@ -6,8 +6,9 @@
 import { describe, expect, test } from "bun:test";
 import { dirname, join, normalize } from "node:path";
 import { Glob } from "bun";
-// Declare the tests of documents and of names, so that anyone who checks the house checks them too.
+// Declare the tests of documents, images and names, so that anyone who checks the house checks them too.
 import "./documents.ts";
+import "./images.ts";
 import "./names.ts";
 
 const root = join(import.meta.dir, "..");
