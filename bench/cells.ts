@@ -1,8 +1,9 @@
 /**
- * The step of cells on paper: many installations that share nothing, and recipients whose documents name one of them.
- * Computes how load spreads when some recipients are hot, what share of recipients and messages a lost cell touches,
- * and what moving the recipients of a cell costs and loses. Rates of one cell are inputs, measured by the other
- * benchmarks. One seed gives one result. Prints JSON. `bun bench/cells.ts --cells 1000 --recipients 100000000`.
+ * The step of cells on paper: many installations that share nothing, and recipients whose documents
+ * name one of them. Computes how load spreads when some recipients are hot, what share of
+ * recipients and messages a lost cell touches, and what moving the recipients of a cell costs and
+ * loses. Rates of one cell are inputs, measured by the other benchmarks. One seed gives one result.
+ * Prints JSON. `bun bench/cells.ts --cells 1000 --recipients 100000000`.
  */
 import { parseArgs } from "node:util";
 
@@ -47,7 +48,7 @@ export const cellsDefaults: CellsOptions = {
 
 const daySeconds = 86_400;
 
-// ------------------------------------------------------------------------------------------------ chance
+// ------------------------------------------------------------------------------------------ chance
 
 /** A number from 0 to 1 that `seed` and `n` alone decide (the mixer of splitmix32). */
 function chance(seed: number, n: number): number {
@@ -57,7 +58,7 @@ function chance(seed: number, n: number): number {
   return ((mixed ^ (mixed >>> 15)) >>> 0) / 2 ** 32;
 }
 
-// ------------------------------------------------------------------------------------------------ documents
+// --------------------------------------------------------------------------------------- documents
 
 type Recipient = {
   /** Messages a second that senders hand in, and what the Relay takes of them. */
@@ -69,8 +70,8 @@ type Recipient = {
 };
 
 /**
- * Every recipient in the order of rank. The provider writes the emptier of two cells into a new document: it knows
- * how many recipients a cell has, and not who will be hot.
+ * Every recipient in the order of rank. The provider writes the emptier of two cells into a new
+ * document: it knows how many recipients a cell has, and not who will be hot.
  */
 function* recipientsOf(options: CellsOptions): Generator<Recipient> {
   const { seed, cells, recipients, zipf, secondShare } = options;
@@ -98,7 +99,7 @@ function* recipientsOf(options: CellsOptions): Generator<Recipient> {
   }
 }
 
-// ------------------------------------------------------------------------------------------------ load
+// -------------------------------------------------------------------------------------------- load
 
 export type Spread = {
   readonly perSecond: {
@@ -162,9 +163,12 @@ function totalsOf(options: CellsOptions): Totals {
   return totals;
 }
 
-// ------------------------------------------------------------------------------------------------ a lost cell
+// ------------------------------------------------------------------------------------- a lost cell
 
-/** While `lost` is away: senders go on to the second cell of a document, and fail where there is none. */
+/**
+ * While `lost` is away: senders go on to the second cell of a document, and fail where there is
+ * none.
+ */
 function loss(options: CellsOptions, totals: Totals, lost: number) {
   const load = totals.load.slice();
   let [recipients, withSecond, perSecond, unreached] = [0, 0, 0, 0];
@@ -192,14 +196,15 @@ function loss(options: CellsOptions, totals: Totals, lost: number) {
   };
 }
 
-// ------------------------------------------------------------------------------------------------ a move
+// ------------------------------------------------------------------------------------------ a move
 
 type Outcomes = { read: number; expired: number; lost: number };
 
 /**
- * Follows messages one by one while the recipients of a cell move: each document names the new cell first from its
- * change on, and the old one no more `keptHours` later. A sender goes by a document that may be `rememberedSeconds`
- * old. A recipient comes now and then, reads every cell that its document names, and comes too late for some.
+ * Follows messages one by one while the recipients of a cell move: each document names the new cell
+ * first from its change on, and the old one no more `keptHours` later. A sender goes by a document
+ * that may be `rememberedSeconds` old. A recipient comes now and then, reads every cell that its
+ * document names, and comes too late for some.
  */
 function followMove(options: CellsOptions, keptHours: number): Outcomes {
   const { seed, ttlMaxHours, rememberedSeconds, followed } = options;
@@ -237,7 +242,7 @@ function move(options: CellsOptions, recipients: number) {
   };
 }
 
-// ------------------------------------------------------------------------------------------------ the whole
+// --------------------------------------------------------------------------------------- the whole
 
 function rounded(value: number): number {
   return Math.round(value * 100) / 100;

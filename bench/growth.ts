@@ -1,8 +1,9 @@
 /**
- * What waiting messages cost the `lmdb` driver: rates and processor time of a store, a page of 20 and an
- * acknowledgement of 20, on an empty store and again with `--messages` waiting over `--recipients`, and how long the
- * full store takes to open. `bun bench/growth.ts [--messages 5000000] [--recipients 10000] [--bytes 1300] [--dir folder]
- * [--out file]`. 5 million messages of 1.3 KiB take 8 GB and, on two cores, five minutes and more.
+ * What waiting messages cost the `lmdb` driver: rates and processor time of a store, a page of 20
+ * and an acknowledgement of 20, on an empty store and again with `--messages` waiting over
+ * `--recipients`, and how long the full store takes to open. `bun bench/growth.ts [--messages
+ * 5000000] [--recipients 10000] [--bytes 1300] [--dir folder] [--out file]`. 5 million messages of
+ * 1.3 KiB take 8 GB and, on two cores, five minutes and more.
  */
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -24,7 +25,10 @@ const { values: flags } = parseArgs({
     seconds: { type: "string", default: "3" },
     dir: { type: "string", default: tmpdir() },
     out: { type: "string" },
-    /** Opens this store and says what that took: what the measurement itself does in a second process. */
+    /**
+     * Opens this store and says what that took: what the measurement itself does in a second
+     * process.
+     */
     open: { type: "string" },
   },
 });
@@ -127,7 +131,9 @@ async function readPage(mailbox: Mailbox, recipient: MailboxKey): Promise<void> 
   if (isFault(page)) throw new Error(page.detail);
 }
 
-/** Entries that are there to be read and acknowledged, in mailboxes of their own beside the others. */
+/**
+ * Entries that are there to be read and acknowledged, in mailboxes of their own beside the others.
+ */
 async function measureAll(mailbox: Mailbox, prefix: number): Promise<Record<string, Cost>> {
   const store = await measure(() => mailbox.store(newEntry(), quota));
   const own = Array.from({ length: 2_000 }, (_, n) => recipientAt(prefix + n));

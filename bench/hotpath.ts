@@ -1,7 +1,7 @@
 /**
  * The hot paths of a node, each beside its reference: what the same work costs done bare or by the
- * library that a reader would reach for. Only work that both sides do alike is timed; inputs are made
- * before. A ratio below 1 means that ours is faster than the reference.
+ * library that a reader would reach for. Only work that both sides do alike is timed; inputs are
+ * made before. A ratio below 1 means that ours is faster than the reference.
  */
 import { createPublicKey, verify } from "node:crypto";
 import { ed25519 } from "@noble/curves/ed25519.js";

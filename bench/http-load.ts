@@ -1,7 +1,8 @@
 /**
- * Load for the HTTP benchmark: so many raw sockets, one request at a time on each, the next as soon as the
- * answer is complete. It reads the status and the length of an answer and nothing else, so that the
- * machine is left to what is measured. Answers are counted; any status from 300 up ends the run.
+ * Load for the HTTP benchmark: so many raw sockets, one request at a time on each, the next as soon
+ * as the answer is complete. It reads the status and the length of an answer and nothing else, so
+ * that the machine is left to what is measured. Answers are counted; any status from 300 up ends
+ * the run.
  */
 import type { Socket } from "bun";
 
@@ -15,7 +16,10 @@ export type Load = {
   readonly request: () => Buffer<ArrayBuffer>;
 };
 
-/** Where the answer that is arriving stands, and when its request was due. Of one in chunks the tail is known. */
+/**
+ * Where the answer that is arriving stands, and when its request was due. Of one in chunks the tail
+ * is known.
+ */
 type Place = { missing: number; head: Buffer | null; tail: Buffer | null; dueMs: number };
 
 type Clients = {
@@ -65,8 +69,9 @@ async function openClients(
 export type Measured = { readonly answers: number; readonly perSecond: number };
 
 /**
- * Every request is answered before the connections end: a node goes on with what nobody waits for, and counts
- * it beside the next run, where the two together may be more than one client network may have in work (503).
+ * Every request is answered before the connections end: a node goes on with what nobody waits for,
+ * and counts it beside the next run, where the two together may be more than one client network may
+ * have in work (503).
  */
 export async function measureLoad({
   requestsMax = Number.POSITIVE_INFINITY,
@@ -97,8 +102,8 @@ export async function measureLoad({
 }
 
 /**
- * The 99th percentile, in milliseconds, of requests that come at an even pace whatever became of those before: a
- * request that finds no free connection waits, and its wait counts.
+ * The 99th percentile, in milliseconds, of requests that come at an even pace whatever became of
+ * those before: a request that finds no free connection waits, and its wait counts.
  */
 export async function measureP99(load: Load, perSecond: number): Promise<number> {
   const times: number[] = [];
@@ -131,7 +136,9 @@ export async function measureP99(load: Load, perSecond: number): Promise<number>
   return times[Math.floor(times.length * 0.99)] ?? Number.POSITIVE_INFINITY;
 }
 
-/** `true` when the answer is complete, `false` while it is not, a text when it is none of success. */
+/**
+ * `true` when the answer is complete, `false` while it is not, a text when it is none of success.
+ */
 function take(place: Place, chunk: Buffer): boolean | string {
   if (place.tail !== null) return isLastChunk(place, Buffer.concat([place.tail, chunk]));
   if (place.missing > 0) {

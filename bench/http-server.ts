@@ -1,9 +1,10 @@
 /**
- * One node for the HTTP benchmark in a process of its own: Directory, Relay and Cache as `serve` composes
- * them, over one driver, on a free port of the loopback interface, with no pace and wide quotas. Says its
- * URL on the first line of its output, counts its objects for each line of its input, and ends when that does.
- * Usage: `bun bench/http-server.ts <checkout> <memory|lmdb|postgres|bare> <folder or database> [bus] [endpoint]`.
- * `bare` is not a node: it parses bodies and answers 202. Nodes behind one name have the endpoint of the first.
+ * One node for the HTTP benchmark in a process of its own: Directory, Relay and Cache as `serve`
+ * composes them, over one driver, on a free port of the loopback interface, with no pace and wide
+ * quotas. Says its URL on the first line of its output, counts its objects for each line of its
+ * input, and ends when that does. Usage: `bun bench/http-server.ts <checkout>
+ * <memory|lmdb|postgres|bare> <folder or database> [bus] [endpoint]`. `bare` is not a node: it
+ * parses bodies and answers 202. Nodes behind one name have the endpoint of the first.
  */
 import { heapStats } from "bun:jsc";
 import { createServer } from "node:net";

@@ -1,12 +1,12 @@
 /**
- * What a node answers over HTTP: stores, unsigned and signed, relayed envelopes, pages of ten, empty pages,
- * acknowledgements of one and of twenty, records and `/healthz` a second at 1, 16, 64 and 512
- * connections, beside a bare server that only parses the same bodies, in turn with it in the same run.
- * `--short` takes a fifth of the time; `--drivers`, `--paths` and `--connections` choose, as lists with
- * commas; `--against <folder>` measures another checkout of
- * the program, `--p99` the time at half of the best rate. Prints one JSON
- * object; `ratio` is our answers a second divided by those of the other. `--check` compares the processor time of an
- * answer, as the bare server's divided by ours, with `baseline.json`: exit code 1 when one has fallen.
+ * What a node answers over HTTP: stores, unsigned and signed, relayed envelopes, pages of ten,
+ * empty pages, acknowledgements of one and of twenty, records and `/healthz` a second at 1, 16, 64
+ * and 512 connections, beside a bare server that only parses the same bodies, in turn with it in
+ * the same run. `--short` takes a fifth of the time; `--drivers`, `--paths` and `--connections`
+ * choose, as lists with commas; `--against <folder>` measures another checkout of the program,
+ * `--p99` the time at half of the best rate. Prints one JSON object; `ratio` is our answers a
+ * second divided by those of the other. `--check` compares the processor time of an answer, as the
+ * bare server's divided by ours, with `baseline.json`: exit code 1 when one has fallen.
  */
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -33,7 +33,10 @@ type Server = {
   readonly warm: Set<string>;
   readonly stop: () => Promise<void>;
 };
-/** A server and whom to write to there: `full` takes all stores, `small` keeps ten envelopes, `empty` none. */
+/**
+ * A server and whom to write to there: `full` takes all stores, `small` keeps ten envelopes,
+ * `empty` none.
+ */
 type Target = Server & {
   readonly full: string;
   readonly small: Registered;
@@ -47,7 +50,9 @@ type Row = {
   readonly connections: number;
   readonly perSecond: Readonly<Record<string, number>>;
   readonly ratio: Readonly<Record<string, number>>;
-  /** Processor time of the server for one answer; neighbours move it less than the rate. Linux only. */
+  /**
+   * Processor time of the server for one answer; neighbours move it less than the rate. Linux only.
+   */
   readonly cpuMicros: Readonly<Record<string, number>>;
   /** Of ours, at half of the best rate. */
   readonly p99Ms?: number;
@@ -73,8 +78,8 @@ const { values: flags } = parseArgs({
 const rounds = 3;
 const lapMs = flags.short ? 400 : 2_000;
 /**
- * Answers before anything is measured: each thread compiles what answers them by itself, which takes about a second of
- * processor time and is over after 15,000 answers.
+ * Answers before anything is measured: each thread compiles what answers them by itself, which
+ * takes about a second of processor time and is over after 15,000 answers.
  */
 const warmAnswers = 15_000;
 const warmMsMax = 10_000;
@@ -144,7 +149,9 @@ async function measureDriver(driver: string): Promise<Row[]> {
   }
 }
 
-/** Rounds alternate between the servers, so that a noisy neighbour hits all; the best round counts. */
+/**
+ * Rounds alternate between the servers, so that a noisy neighbour hits all; the best round counts.
+ */
 async function measureRow(
   row: Pick<Row, "path" | "driver" | "connections">,
   targets: readonly Target[],
@@ -228,7 +235,7 @@ async function start(name: string, args: readonly string[]): Promise<Server> {
   return { name, url: url.trim(), pid: child.pid, warm: new Set(), stop };
 }
 
-// ------------------------------------------------------------------------------------------------ requests
+// ---------------------------------------------------------------------------------------- requests
 
 async function populate(server: Server): Promise<Target> {
   const full = await registered(server.url);
@@ -246,7 +253,10 @@ async function requestsOf(path: string, target: Target): Promise<Requests> {
   return { request: make(target) };
 }
 
-/** Stores what the acknowledgements remove. The lap removes all of it: the pages of later paths hold what is left. */
+/**
+ * Stores what the acknowledgements remove. The lap removes all of it: the pages of later paths hold
+ * what is left.
+ */
 async function acknowledgingStored({ name, url, empty }: Target): Promise<Requests> {
   const ids = Array.from({ length: acksMax * ackEntries }, () => crypto.randomUUID());
   const stored = ids.values();

@@ -1,11 +1,11 @@
 /**
- * What memory a node over `lmdb` takes: resident at the start, then while stores come as fast as they are answered, over
- * 64 and over 256 connections, until 500,000 ids are held. `bun bench/memory.ts [--seconds 60] [--ids 500000]`;
- * exits with 1 above the bounds below. Linux only.
+ * What memory a node over `lmdb` takes: resident at the start, then while stores come as fast as
+ * they are answered, over 64 and over 256 connections, until 500,000 ids are held. `bun
+ * bench/memory.ts [--seconds 60] [--ids 500000]`; exits with 1 above the bounds below. Linux only.
  *
- * `--minutes 38` instead sends stores of all lives and sizes, pulls and acknowledgements at an even rate
- * (`--rate`, requests a second), and prints each few minutes the resident memory, the bytes that wait, and
- * the size of the file, which `docs/run.md` bounds.
+ * `--minutes 38` instead sends stores of all lives and sizes, pulls and acknowledgements at an even
+ * rate (`--rate`, requests a second), and prints each few minutes the resident memory, the bytes
+ * that wait, and the size of the file, which `docs/run.md` bounds.
  */
 import { mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -27,7 +27,10 @@ const { values: flags } = parseArgs({
   },
 });
 
-/** In MiB. Pages of large mailboxes map much of the file for a moment, which the mixed load's bound allows for. */
+/**
+ * In MiB. Pages of large mailboxes map much of the file for a moment, which the mixed load's bound
+ * allows for.
+ */
 const startMax = 100;
 const mixedMax = 400;
 /** With so many ids held, whose index grows by a quarter at a time. */
@@ -90,7 +93,7 @@ function watchResident(): () => number {
   };
 }
 
-// ------------------------------------------------------------------------------------------ full speed
+// -------------------------------------------------------------------------------------- full speed
 
 async function storeAtFullSpeed(url: string, readers: readonly Registered[]): Promise<void> {
   const requests = readers.map(({ did }) => posting("/cache/store", did));
@@ -121,7 +124,7 @@ async function storeAtFullSpeed(url: string, readers: readonly Registered[]): Pr
   }
 }
 
-// ---------------------------------------------------------------------------------------- a mixed load
+// ------------------------------------------------------------------------------------ a mixed load
 
 type Waiting = { readonly reader: Registered; readonly id: string };
 

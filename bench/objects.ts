@@ -1,7 +1,8 @@
 /**
- * How many objects a node makes for a store or for a page of ten, by kind:
- * `bun bench/objects.ts [lmdb|memory] [checkout] [store|messages]`. The collector is off, so the numbers are the same in each
- * run; processor time follows them, and an async function is five objects. Prints those of which an answer makes one or more.
+ * How many objects a node makes for a store or for a page of ten, by kind: `bun bench/objects.ts
+ * [lmdb|memory] [checkout] [store|messages]`. The collector is off, so the numbers are the same in
+ * each run; processor time follows them, and an async function is five objects. Prints those of
+ * which an answer makes one or more.
  */
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,9 +1,10 @@
 /**
- * PostgreSQL: what group commit is worth, and what one database carries for 1, 2 and 4 nodes. Each row is
- * measured in the same run on a server of its own that syncs; a plain insert over as many connections is
- * the reference. Then the processor time that the database takes for a page of a mailbox with ten messages: in an empty
- * database, and in one with five partitions of messages of others, in which the ten are spread.
- * `bun bench/postgres.ts [seconds] [messages] [shared buffers]`.
+ * PostgreSQL: what group commit is worth, and what one database carries for 1, 2 and 4 nodes. Each
+ * row is measured in the same run on a server of its own that syncs; a plain insert over as many
+ * connections is the reference. Then the processor time that the database takes for a page of a
+ * mailbox with ten messages: in an empty database, and in one with five partitions of messages of
+ * others, in which the ten are spread. `bun bench/postgres.ts [seconds] [messages] [shared
+ * buffers]`.
  */
 import { readFileSync } from "node:fs";
 import { SQL } from "bun";
@@ -135,7 +136,10 @@ async function reportNodes(
 
 const spanMs = 6 * 3_600_000;
 
-/** A tenth as many mailboxes; the ten messages of each came at different times and expire over 30 hours. */
+/**
+ * A tenth as many mailboxes; the ten messages of each came at different times and expire over 30
+ * hours.
+ */
 async function fill(schema: string, messages: number): Promise<void> {
   const firstMs = Math.ceil(Date.now() / spanMs) * spanMs;
   for (let n = 0; n <= 5; n++)
@@ -167,7 +171,10 @@ async function serverTime(): Promise<number> {
 }
 
 const pagesInTurn = 200;
-/** A connection meets each page of the shared memory for the first time once, which costs about a microsecond. */
+/**
+ * A connection meets each page of the shared memory for the first time once, which costs about a
+ * microsecond.
+ */
 const pagesBefore = 20_000;
 
 /** Of a page of ten, and of an empty one behind it: medians of 20 turns with one caller. */

@@ -1,9 +1,9 @@
 /**
- * What one live session that opens and closes costs all processes of an installation, in processor time, without that of
- * nats-server. Each process has the bus and nothing else; sessions come at an even pace, live for a second, and go. What
- * the same sessions cost on the bus within their process is subtracted.
- * `bun bench/presence.ts [processes with sessions, of 16] [sessions a second of each] [folder]`; `folder` is another
- * checkout, measured in turn with this one.
+ * What one live session that opens and closes costs all processes of an installation, in processor
+ * time, without that of nats-server. Each process has the bus and nothing else; sessions come at an
+ * even pace, live for a second, and go. What the same sessions cost on the bus within their process
+ * is subtracted. `bun bench/presence.ts [processes with sessions, of 16] [sessions a second of
+ * each] [folder]`; `folder` is another checkout, measured in turn with this one.
  */
 import { join } from "node:path";
 import { startNats } from "../test/support/nats.ts";

@@ -2,7 +2,10 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 
-/** User and system time of all threads of a process; 0 where there is no /proc. Ended threads are left out. */
+/**
+ * User and system time of all threads of a process; 0 where there is no /proc. Ended threads are
+ * left out.
+ */
 export function cpuSeconds(pid: number): number {
   const folder = `/proc/${pid}/task`;
   if (!existsSync(folder)) return 0;

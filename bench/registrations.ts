@@ -1,7 +1,7 @@
 /**
- * Registrations a second over PostgreSQL, from the first submission until all are finalized:
- * `bun bench/registrations.ts [count] [nodes] [callers]`. Server, nodes and callers share the machine. Also their processor
- * time for each, which is the same on a busy machine.
+ * Registrations a second over PostgreSQL, from the first submission until all are finalized: `bun
+ * bench/registrations.ts [count] [nodes] [callers]`. Server, nodes and callers share the machine.
+ * Also their processor time for each, which is the same on a busy machine.
  */
 import { readFileSync } from "node:fs";
 

@@ -1,8 +1,9 @@
 /**
- * What the benchmarks answer: one JSON object with the machine, the commit and the ratios, and whether a ratio has
- * fallen. A ratio is our speed divided by that of the reference, in the same run: more is better, and it carries over
- * between machines, about. It has fallen when it is more than a tenth below the one in `baseline.json` (of the hot paths, on
- * the kind of processor that it was measured on), or a quarter.
+ * What the benchmarks answer: one JSON object with the machine, the commit and the ratios, and
+ * whether a ratio has fallen. A ratio is our speed divided by that of the reference, in the same
+ * run: more is better, and it carries over between machines, about. It has fallen when it is more
+ * than a tenth below the one in `baseline.json` (of the hot paths, on the kind of processor that it
+ * was measured on), or a quarter.
  */
 import { spawnSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -13,7 +14,10 @@ export type Ratios = Readonly<Record<string, number>>;
 /** What of the baseline a ratio must keep. */
 export const keptShares = { same: 0.9, other: 0.75 };
 
-/** A sentence for each ratio that has fallen, that has no baseline, or that should have been measured. */
+/**
+ * A sentence for each ratio that has fallen, that has no baseline, or that should have been
+ * measured.
+ */
 export function findFallen(measured: Ratios, baseline: Ratios, keptShare: number): string[] {
   const unknown = Object.keys(measured).filter((name) => baseline[name] === undefined);
   const fallen = Object.entries(baseline).flatMap(([name, before]) => {

@@ -1,4 +1,7 @@
-/** The requests that are measured, as bytes for a socket: each call of what they return makes the next one. */
+/**
+ * The requests that are measured, as bytes for a socket: each call of what they return makes the
+ * next one.
+ */
 import type { Reader } from "../src/client/net/reader.ts";
 import { createSigner } from "../src/core/codec/native.ts";
 import {
@@ -90,7 +93,10 @@ function proving(reader: Reader, operation: "ack" | "pull"): (subject: string) =
   };
 }
 
-/** Of an id that the mailbox does not hold it costs the proof, its claim and one write, without a store for each. */
+/**
+ * Of an id that the mailbox does not hold it costs the proof, its claim and one write, without a
+ * store for each.
+ */
 export function acknowledging(reader: Reader, nextIds: () => string[]): () => Buffer<ArrayBuffer> {
   const prove = proving(reader, "ack");
   return () => {

@@ -1,8 +1,8 @@
 /**
- * Measures the hot paths, each beside its references, and compares the ratios with `baseline.json`: exit code 1 when
- * one has fallen. `--json` prints the report, `--out <file>` writes it, `--short` takes a third of the time, for CI;
- * `--only <text>` measures the paths whose names hold the text, `--baseline <file>` compares with another file.
- * How to read the numbers: `bench/README.md`.
+ * Measures the hot paths, each beside its references, and compares the ratios with `baseline.json`:
+ * exit code 1 when one has fallen. `--json` prints the report, `--out <file>` writes it, `--short`
+ * takes a third of the time, for CI; `--only <text>` measures the paths whose names hold the text,
+ * `--baseline <file>` compares with another file. How to read the numbers: `bench/README.md`.
  */
 import { join } from "node:path";
 import { parseArgs } from "node:util";

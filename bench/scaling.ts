@@ -1,8 +1,9 @@
 /**
- * The figures of docs/scaling.md that a database has: the processor time of its connections for each operation in an empty
- * database and in one with many messages in five partitions, the bytes of log for each, and what is kept of an
- * message, of an acknowledgement and of a claim. Rounds alternate between the two databases, with 64 callers.
- * `bun bench/scaling.ts [messages] [shared buffers]`: a million takes some minutes and 3 GB of disk.
+ * The figures of docs/scaling.md that a database has: the processor time of its connections for
+ * each operation in an empty database and in one with many messages in five partitions, the bytes
+ * of log for each, and what is kept of an message, of an acknowledgement and of a claim. Rounds
+ * alternate between the two databases, with 64 callers. `bun bench/scaling.ts [messages] [shared
+ * buffers]`: a million takes some minutes and 3 GB of disk.
  */
 import { readFileSync } from "node:fs";
 import type { MailboxKey, Uuid } from "../src/core/codec/did.ts";
@@ -42,7 +43,10 @@ async function opened(schema: string, held: number): Promise<Filled> {
   return { schema, store, boxes: held / 10 };
 }
 
-/** A tenth as many mailboxes; the ten messages of each came at different times and expire over 30 hours. */
+/**
+ * A tenth as many mailboxes; the ten messages of each came at different times and expire over 30
+ * hours.
+ */
 async function fill(schema: string, held: number): Promise<void> {
   const firstMs = Math.ceil(Date.now() / spanMs) * spanMs;
   for (let n = 0; n <= 5; n++)

@@ -1,6 +1,7 @@
 /**
- * The same in a page (`bench/sealing.ts --browser`): rounds of sealing and opening a message of 1 KB in the second version, and for
- * how long the copies for a group of 64 keep everything else waiting.
+ * The same in a page (`bench/sealing.ts --browser`): rounds of sealing and opening a message of 1
+ * KB in the second version, and for how long the copies for a group of 64 keep everything else
+ * waiting.
  */
 import { expandSeed } from "../src/client/keys/xwing.ts";
 import { openEnvelope } from "../src/client/mail/retrieve.ts";

@@ -1,7 +1,8 @@
 /**
- * What sealing and opening a message of 1 KB cost a client, in processor time: `bun bench/sealing.ts`. The second version must
- * stay below 5 ms for each. Signing outside is part of it, as in every message; looking keys up is not. `--browser` measures
- * the second version in headless Chromium too (`sealing-page.ts`), where a group of 64 must never keep a page for 50 ms.
+ * What sealing and opening a message of 1 KB cost a client, in processor time: `bun
+ * bench/sealing.ts`. The second version must stay below 5 ms for each. Signing outside is part of
+ * it, as in every message; looking keys up is not. `--browser` measures the second version in
+ * headless Chromium too (`sealing-page.ts`), where a group of 64 must never keep a page for 50 ms.
  */
 import { join } from "node:path";
 import { expandSeed } from "../src/client/keys/xwing.ts";

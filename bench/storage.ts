@@ -1,8 +1,9 @@
 /**
- * Measures the mailboxes: stores at 1, 64 and 512 concurrent callers, lists and acknowledgements, and
- * opening a full store, for memory and lmdb; beside them, the obvious layout on the same library with
- * the same settings: two random keys a message. Only ratios within one run mean anything.
- * `bun bench/storage.ts [--json] [--short] [--entries N]`; data lies in a temporary folder of `--dir`.
+ * Measures the mailboxes: stores at 1, 64 and 512 concurrent callers, lists and acknowledgements,
+ * and opening a full store, for memory and lmdb; beside them, the obvious layout on the same
+ * library with the same settings: two random keys a message. Only ratios within one run mean
+ * anything. `bun bench/storage.ts [--json] [--short] [--entries N]`; data lies in a temporary
+ * folder of `--dir`.
  */
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -20,7 +21,10 @@ const argument = (name: string) => process.argv[process.argv.indexOf(`--${name}`
 const flag = (name: string) => process.argv.includes(`--${name}`);
 const short = flag("short");
 const seconds = short ? 0.5 : 1;
-/** Contenders take turns, so that a noisy moment of the disk hits all of them; the median of the rounds counts. */
+/**
+ * Contenders take turns, so that a noisy moment of the disk hits all of them; the median of the
+ * rounds counts.
+ */
 const rounds = short ? 1 : 5;
 const entriesToOpen = flag("entries") ? Number(argument("entries")) : short ? 20_000 : 1_000_000;
 const base = mkdtempSync(join(flag("dir") ? argument("dir")! : tmpdir(), "waypost-bench-"));

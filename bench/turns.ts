@@ -1,7 +1,7 @@
 /**
- * Measures the hot paths once, in a process of its own: prints a JSON list of results. `bench/run.ts` takes the median of
- * several processes, because the runtime does not compile the same code alike in each.
- * Usage: `bun bench/turns.ts <turns> [text in the names of the paths]`.
+ * Measures the hot paths once, in a process of its own: prints a JSON list of results.
+ * `bench/run.ts` takes the median of several processes, because the runtime does not compile the
+ * same code alike in each. Usage: `bun bench/turns.ts <turns> [text in the names of the paths]`.
  */
 import { type Contender, type HotPath, hotPaths } from "./hotpath.ts";
 
@@ -24,7 +24,10 @@ const warmMicros = 30_000;
 const warmWindows = 3;
 const warmWindowsMax = 20;
 
-/** Processor time of so many runs, in microseconds. That of a single thread is known to some milliseconds only. */
+/**
+ * Processor time of so many runs, in microseconds. That of a single thread is known to some
+ * milliseconds only.
+ */
 function microsOf(run: () => unknown, runs: number): number {
   const before = process.cpuUsage();
   for (let i = 0; i < runs; i++) run();
@@ -49,8 +52,8 @@ function runsOfTurn({ run }: Contender): number {
 }
 
 /**
- * Nanoseconds of a run in each turn, for each contender. They take turns of a millisecond, so that whatever else the
- * machine does hits all of them.
+ * Nanoseconds of a run in each turn, for each contender. They take turns of a millisecond, so that
+ * whatever else the machine does hits all of them.
  */
 function inTurns(contenders: readonly Contender[], turns: number): number[][] {
   const runs = contenders.map(runsOfTurn);

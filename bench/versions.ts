@@ -1,7 +1,8 @@
 /**
- * Whether a node stores an envelope of the second version for the processor time of one of the first with as many bytes:
- * `bun bench/versions.ts` has one node take both, in turns, over `lmdb` or another `--driver`. It prints the first version's
- * time divided by the second's, in the median of the turns, and ends with 1 when that is below 0.95.
+ * Whether a node stores an envelope of the second version for the processor time of one of the
+ * first with as many bytes: `bun bench/versions.ts` has one node take both, in turns, over `lmdb`
+ * or another `--driver`. It prints the first version's time divided by the second's, in the median
+ * of the turns, and ends with 1 when that is below 0.95.
  */
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,8 +1,9 @@
 /**
- * A picture of where the processor time of a node goes for a store, a page of ten and an acknowledgement, over lmdb:
- * `bun bench/where.ts [store,messages,ack]`. It samples the main thread of the server under the load of `bench/http.ts`
- * and gives each sample to the file of ours that was innermost, so that native code counts for who called it.
- * Half a minute for each path; shares are of what was sampled, without waiting.
+ * A picture of where the processor time of a node goes for a store, a page of ten and an
+ * acknowledgement, over lmdb: `bun bench/where.ts [store,messages,ack]`. It samples the main thread
+ * of the server under the load of `bench/http.ts` and gives each sample to the file of ours that
+ * was innermost, so that native code counts for who called it. Half a minute for each path; shares
+ * are of what was sampled, without waiting.
  */
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -52,7 +53,10 @@ function partOf(url: string): string | undefined {
   return parts.find(([, files]) => files.test(url))?.[0];
 }
 
-/** The profile of the node that answered: of all processes, the one with most samples in the pipeline. */
+/**
+ * The profile of the node that answered: of all processes, the one with most samples in the
+ * pipeline.
+ */
 async function profileOf(path: string): Promise<Profile> {
   const folder = mkdtempSync(join(tmpdir(), "waypost-where-"));
   try {

@@ -1,12 +1,16 @@
 /**
- * Load for the comparison with other servers: so many raw connections, one request at a time on each, over the
- * protocol of the server that is measured. It reads of an answer whether it is complete and whether it is a success.
+ * Load for the comparison with other servers: so many raw connections, one request at a time on
+ * each, over the protocol of the server that is measured. It reads of an answer whether it is
+ * complete and whether it is a success.
  */
 import type { Socket } from "bun";
 
 /** How a store is asked of one kind of server. */
 export type Protocol = {
-  /** What a connection sends at first, each part after the answer to the one before. Connections count from 0. */
+  /**
+   * What a connection sends at first, each part after the answer to the one before. Connections
+   * count from 0.
+   */
   readonly hello: (connection: number) => readonly Uint8Array[];
   /** The next store; every one with an id of its own. */
   readonly request: (connection: number) => Uint8Array;

@@ -1,6 +1,6 @@
 /**
- * One store in the protocols of the servers that are compared: a message of 1.3 KiB with an id of its own, for one of a
- * thousand mailboxes.
+ * One store in the protocols of the servers that are compared: a message of 1.3 KiB with an id of
+ * its own, for one of a thousand mailboxes.
  */
 import type { Protocol } from "./load.ts";
 
@@ -63,7 +63,10 @@ export function redis(): Protocol {
   };
 }
 
-/** A subject of one JetStream stream for each mailbox; the answer is the stream's own acknowledgement. */
+/**
+ * A subject of one JetStream stream for each mailbox; the answer is the stream's own
+ * acknowledgement.
+ */
 export function jetStream(): Protocol {
   const inboxes = Array.from({ length: 4_096 }, () => `_INBOX.${crypto.randomUUID()}`);
   return {

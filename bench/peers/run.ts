@@ -1,9 +1,10 @@
 /**
- * One store, by Waypost and by servers that others trust with messages: 1.3 KiB each, durable before the answer, over
- * the same number of connections, in turn in the same run, the servers on the first processor and the load on the last;
- * with `--spread` all of them on all processors, for several nodes.
- * `bun bench/peers/run.ts [--connections 64] [--rounds 5] [--seconds 2] [--only redis,waypost] [--spread] [--out file]`.
- * Prints a table, and writes JSON. Not run by CI: it starts what the machine happens to have.
+ * One store, by Waypost and by servers that others trust with messages: 1.3 KiB each, durable
+ * before the answer, over the same number of connections, in turn in the same run, the servers on
+ * the first processor and the load on the last; with `--spread` all of them on all processors, for
+ * several nodes. `bun bench/peers/run.ts [--connections 64] [--rounds 5] [--seconds 2] [--only
+ * redis,waypost] [--spread] [--out file]`. Prints a table, and writes JSON. Not run by CI: it
+ * starts what the machine happens to have.
  */
 import { availableParallelism } from "node:os";
 import { parseArgs } from "node:util";
@@ -24,7 +25,10 @@ const { values: flags } = parseArgs({
 const connections = Number(flags.connections);
 const durationMs = Number(flags.seconds) * 1_000;
 const chosen = flags.only?.split(",");
-/** Answers of a server before it is measured: what compiles its code while it runs has done so by then. */
+/**
+ * Answers of a server before it is measured: what compiles its code while it runs has done so by
+ * then.
+ */
 const warmAnswers = 20_000;
 
 /** Children inherit the processors of this process. */

@@ -1,6 +1,7 @@
 /**
- * The servers that are compared, each started here with the setting under which it answers only what is on disk, in a
- * folder and on a port of its own. What this machine does not have is left out, and said.
+ * The servers that are compared, each started here with the setting under which it answers only
+ * what is on disk, in a folder and on a port of its own. What this machine does not have is left
+ * out, and said.
  */
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -78,7 +79,9 @@ async function recipientsAt({ url }: Process): Promise<string[]> {
   return names;
 }
 
-/** The node as `serve` composes it, or a bare server that parses the same bodies and answers 202. */
+/**
+ * The node as `serve` composes it, or a bare server that parses the same bodies and answers 202.
+ */
 async function startOwn(driver: "bare" | "lmdb" | "memory"): Promise<Peer> {
   const folder = mkdtempSync(join(tmpdir(), "waypost-peer-"));
   const node = await startNode(driver, join(folder, "store"));

@@ -1,7 +1,7 @@
 /**
- * The queue that many programs begin with: an HTTP server that inserts each body into an SQLite table, in a transaction
- * of its own, synced before the answer. Says its URL on the first line of its output and ends when its input does.
- * Usage: `bun bench/peers/sqlite-queue.ts <file>`.
+ * The queue that many programs begin with: an HTTP server that inserts each body into an SQLite
+ * table, in a transaction of its own, synced before the answer. Says its URL on the first line of
+ * its output and ends when its input does. Usage: `bun bench/peers/sqlite-queue.ts <file>`.
  */
 import { Database } from "bun:sqlite";
 

@@ -316,7 +316,7 @@ function mixed(hash: number, word: number): number {
   return h ^ (h >>> 13);
 }
 
-// ----------------------------------------------------------------------------------------------------- message ids
+// ------------------------------------------------------------------------------------- message ids
 
 /** A UUID as four big-endian words. */
 export type IdWords = readonly [number, number, number, number];

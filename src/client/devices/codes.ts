@@ -1,6 +1,6 @@
 /**
- * Linking a device: the code that a new one shows, with its own key and a secret, and what it makes of the answer. Only who
- * knows both can give it an identity, whatever servers say of its DID.
+ * Linking a device: the code that a new one shows, with its own key and a secret, and what it makes
+ * of the answer. Only who knows both can give it an identity, whatever servers say of its DID.
  * Source: docs/client.md "Devices".
  */
 import { decodeHex, encodeHex, equalBytes } from "../../core/codec/bytes.ts";
@@ -85,8 +85,8 @@ export function parseCode(text: string, nowMs: number): Code {
 const unknownCodes = ["proof_missing", "did_not_found", "not_found"];
 
 /**
- * A device's DID has the form of the identity's, on its ledger: otherwise its keys can't be proven, or no Directory answers
- * for both. Throws `proof_missing` or `other_ledger`.
+ * A device's DID has the form of the identity's, on its ledger: otherwise its keys can't be proven,
+ * or no Directory answers for both. Throws `proof_missing` or `other_ledger`.
  */
 export async function demandSameLedger(client: Client, identity: Did, device: Did): Promise<void> {
   if (isSelfCertifying(identity) !== isSelfCertifying(device))
@@ -113,7 +113,10 @@ type LinkPlace = {
   readonly driver: StoreDriver;
 };
 
-/** The new device's side: shows a code, as text or as QR code, and waits until the keys are in its key store. */
+/**
+ * The new device's side: shows a code, as text or as QR code, and waits until the keys are in its
+ * key store.
+ */
 export async function beginLink(
   openLink: () => Promise<OwnDid>,
   { keys, name, driver, nowMs }: LinkPlace,
@@ -140,7 +143,8 @@ export async function beginLink(
         await message.ack();
         continue;
       }
-      // The other devices and the own hosts are kept before the identity is there, so that a crash leaves none without the other.
+      // The other devices and the own hosts are kept before the identity is there, so that a crash
+      // leaves none without the other.
       const history = await recall(memory, historyKey, historyShape);
       const storeKey = history?.did === given.identity.did ? history.storeKey : freshSeed();
       const table = await Table.open(driver, storeKey);
@@ -177,7 +181,10 @@ type Linking = {
   readonly way: { readonly from: Did; readonly to: Did };
 };
 
-/** What a device gives that accepts the code; `null` for anything that does not know key and secret of the code. */
+/**
+ * What a device gives that accepts the code; `null` for anything that does not know key and secret
+ * of the code.
+ */
 async function openLinked(json: unknown, { deviceSecret, secret, name, way }: Linking) {
   const { v, head, sealed } = isRecord(json) ? json : {};
   if (v !== 2 || typeof head !== "string" || typeof sealed !== "string") return null;
@@ -256,8 +263,8 @@ type Leaving = {
 };
 
 /**
- * Other devices are to go: nothing is sent to them, or heard from them. What the user has ticked is stored with that, for all
- * that are to go, and which devices stay: whatever interrupts it.
+ * Other devices are to go: nothing is sent to them, or heard from them. What the user has ticked is
+ * stored with that, for all that are to go, and which devices stay: whatever interrupts it.
  */
 export async function markLeaving(
   table: Table,

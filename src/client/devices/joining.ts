@@ -1,5 +1,6 @@
 /**
- * The secrets of an identity on two of its devices, as one set: what another device gives is joined with what is here.
+ * The secrets of an identity on two of its devices, as one set: what another device gives is joined
+ * with what is here.
  * Source: docs/trust.md ("Own devices").
  */
 import { sha256 } from "#sha256";

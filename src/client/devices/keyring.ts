@@ -48,7 +48,10 @@ export type Keyring = {
   readonly head: Head;
   /** Heads whose keys the proof has not shown so far. */
   readonly candidates: readonly Head[];
-  /** Nothing here says who made the root key in force (`followOwn`): what another device says of that counts. */
+  /**
+   * Nothing here says who made the root key in force (`followOwn`): what another device says of
+   * that counts.
+   */
   readonly isFollowed?: boolean;
 };
 
@@ -209,8 +212,9 @@ export const isBehind = ({ head }: Keyring, proven: ProvenRoot): boolean =>
   proven.number > head.number || (proven.number === head.number && proven.root !== head.root);
 
 /**
- * Where the keys that the proof shows are here, and the list is of an earlier root key: a command has replaced them, or the
- * local store is an older copy than the keys. The devices stay but for those that were removed since.
+ * Where the keys that the proof shows are here, and the list is of an earlier root key: a command
+ * has replaced them, or the local store is an older copy than the keys. The devices stay but for
+ * those that were removed since.
  */
 export function followOwn(ring: Keyring, proven: ProvenRoot, removed: readonly Did[]): Keyring {
   const { number, root } = proven;

@@ -7,8 +7,8 @@ import { keepingKey, renewingKey } from "../identity/sharing.ts";
 import type { OwnIdentity } from "../mail/own-identity.ts";
 
 /**
- * No Cache wakes a device that isn't listed. What this device has subscribed it knows itself. `rest`: where an earlier call
- * could not end the others.
+ * No Cache wakes a device that isn't listed. What this device has subscribed it knows itself.
+ * `rest`: where an earlier call could not end the others.
  */
 export async function keepListed(
   { client, secrets: identity }: OwnIdentity,
@@ -23,8 +23,8 @@ export async function keepListed(
 }
 
 /**
- * After new keys: what a removed device has subscribed under the id of this one gives way, or ends where there is nothing. At a
- * start (`rest`), where an earlier run could not do it.
+ * After new keys: what a removed device has subscribed under the id of this one gives way, or ends
+ * where there is nothing. At a start (`rest`), where an earlier run could not do it.
  */
 export async function renewPush(
   { client, secrets: identity }: OwnIdentity,

@@ -1,6 +1,7 @@
 /**
- * Which devices were removed, beside the keys: the local store of a device may be an older copy than its keys, as from a backup
- * of a file system, and lists them. Under the root key in force they must not be listed again, or they would be sent its seed.
+ * Which devices were removed, beside the keys: the local store of a device may be an older copy
+ * than its keys, as from a backup of a file system, and lists them. Under the root key in force
+ * they must not be listed again, or they would be sent its seed.
  * Source: docs/trust.md ("Own devices").
  */
 import type { Did } from "../../core/codec/did.ts";

@@ -1,6 +1,6 @@
 /**
- * The keyring of this device in its local store: which devices the identity has, what waits for the proof, and what others
- * have heard. By the rules of `keyring.ts`; sealed as in `sealing.ts`.
+ * The keyring of this device in its local store: which devices the identity has, what waits for the
+ * proof, and what others have heard. By the rules of `keyring.ts`; sealed as in `sealing.ts`.
  * Source: docs/trust.md ("Own devices").
  */
 import { sha256 } from "#sha256";
@@ -166,7 +166,9 @@ export class Ring {
     });
   }
 
-  /** A device that was restored next to those of its backup is one more. Says whether this is one. */
+  /**
+   * A device that was restored next to those of its backup is one more. Says whether this is one.
+   */
   join(did: Did, name: string): Promise<boolean> {
     return this.#edit(async () => {
       const row = await this.#row();
@@ -181,7 +183,9 @@ export class Ring {
     });
   }
 
-  /** A device that never answered is taken out of the list again, before others have heard of it. */
+  /**
+   * A device that never answered is taken out of the list again, before others have heard of it.
+   */
   drop(did: Did): Promise<void> {
     return this.#edit(async () => {
       const row = await this.#row();
@@ -191,9 +195,11 @@ export class Ring {
     });
   }
 
-  // ----------------------------------------------------------------------------------------------- replacing
+  // ------------------------------------------------------------------------------------- replacing
 
-  /** The head of the identity's next root key: with those who stay, and a new key of this device. */
+  /**
+   * The head of the identity's next root key: with those who stay, and a new key of this device.
+   */
   replace(next: Identity, own: Did, stays: readonly Did[]): Promise<void> {
     return this.#edit(async () => {
       const row = await this.#row();
@@ -286,9 +292,12 @@ export class Ring {
     return { v: 2, head: sealed, sealed: sealItems(identity.rootSeed, way, given) };
   }
 
-  // ------------------------------------------------------------------------------------------------ speaking
+  // -------------------------------------------------------------------------------------- speaking
 
-  /** Names what a device knows of the keyring: who names another one receives it. Of sealing secrets the last counts. */
+  /**
+   * Names what a device knows of the keyring: who names another one receives it. Of sealing secrets
+   * the last counts.
+   */
   async #stamp(row: RingRow): Promise<string> {
     const heads = [row.head, ...row.candidates].map(({ root, devices }) => [root, devices]);
     const { agreements, bundleKeys, methods, rootSeed } = withoutNext(this.#host.identity());
@@ -319,8 +328,8 @@ export class Ring {
   }
 
   /**
-   * What one device says to another, with the heads that it hasn't acknowledged. Throws `behind` while the proof shows a
-   * root key of which this device has no head, unless it only asks.
+   * What one device says to another, with the heads that it hasn't acknowledged. Throws `behind`
+   * while the proof shows a root key of which this device has no head, unless it only asks.
    */
   async seal(
     said: unknown,
@@ -354,7 +363,8 @@ export class Ring {
       const key = head.devices.find(({ did }) => did === to)?.key;
       const given = parseIdentity(text, identity.name);
       if (key === undefined || given === null) return [];
-      // Where this device has another key already, who is listed under the one before may be removed.
+      // Where this device has another key already, who is listed under the one before may be
+      // removed.
       if (encodeHex(await ed25519PublicKey(given.rootSeed)) !== head.root) return [];
       return [
         await sealHead({ head, identity: text }, given.rootSeed, decodeHex(key) as Uint8Array),
@@ -364,9 +374,10 @@ export class Ring {
   }
 
   /**
-   * What a listed device said. `said` is `null` when it doesn't count: under another root key than the one in force.
-   * `theirs` is what it knows of the keyring; empty when it can't be read. `isEarly`: the proof shows new keys that are not
-   * here so far, and of which that device may be removed.
+   * What a listed device said. `said` is `null` when it doesn't count: under another root key than
+   * the one in force. `theirs` is what it knows of the keyring; empty when it can't be read.
+   * `isEarly`: the proof shows new keys that are not here so far, and of which that device may be
+   * removed.
    */
   open(
     json: unknown,
@@ -398,7 +409,10 @@ export class Ring {
     return row !== null && this.#isBehind(row);
   }
 
-  /** Resolves when the keys in force are here, which another device brings; without them after some seconds. */
+  /**
+   * Resolves when the keys in force are here, which another device brings; without them after some
+   * seconds.
+   */
   async settled(signal: AbortSignal): Promise<void> {
     for (let waitedMs = 0; waitedMs < settledMs && !signal.aborted; waitedMs += lookMs) {
       if (!(await this.isBehind())) return;
@@ -448,7 +462,10 @@ export class Ring {
     return { isChanged: isChanged || isHeard || isJoined };
   }
 
-  /** Where the head is another one than in force here the proof is asked, which may be away: it is sent again. */
+  /**
+   * Where the head is another one than in force here the proof is asked, which may be away: it is
+   * sent again.
+   */
   async #mayHear(given: Head, head: Head, isListed: boolean): Promise<boolean> {
     if (mayHear(given, { head, proven: head, isListed })) return true;
     const proven = await attempt(() => this.#host.proven());

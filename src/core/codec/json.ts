@@ -114,7 +114,7 @@ function invalidJson(detail: string): Fault {
   return fault("invalid_json", detail);
 }
 
-// -------------------------------------------------------------------------------------- short, compact texts
+// ---------------------------------------------------------------------------- short, compact texts
 
 /** Each value takes a character, so a text of this length can't hold too many. */
 const plainCharsMax = jsonValuesMax;
@@ -230,7 +230,9 @@ function isSpace(code: number): boolean {
   return code === 0x20 || code === 0x0a || code === 0x0d || code === 0x09;
 }
 
-/** Whether a string of the text, quotes included, is the name: as it is, or longer, with escapes. */
+/**
+ * Whether a string of the text, quotes included, is the name: as it is, or longer, with escapes.
+ */
 function isNameAt(text: string, start: number, end: number, name: string): boolean {
   const more = end - start - name.length - 2;
   if (more <= 0) return more === 0 && text.startsWith(name, start + 1);
@@ -292,7 +294,7 @@ function inspect(value: JsonValue, census: Census): string | null {
   return null;
 }
 
-// ------------------------------------------------------------------------------------------------------ large numbers
+// ----------------------------------------------------------------------------------- large numbers
 
 export const u64Max = 2n ** 64n - 1n;
 

@@ -172,7 +172,7 @@ export function renderEnvelopeLimits(limits: EnvelopeLimits): Record<string, num
   };
 }
 
-// ----------------------------------------------------------------------------------------------- members
+// ----------------------------------------------------------------------------------------- members
 
 type EnvelopeMembers = Static<typeof envelopeShape>;
 
@@ -193,7 +193,9 @@ const headerMarks = ["encrypted_header", "header_nonce", "header_key_id"] as con
 const chunkMembers = ["message_group_id", "sequence_number", "total_chunks"] as const;
 const senderMembers = ["from", "sender_key_id", "sender_signature"] as const;
 
-/** Members that are sent all together with any of the marks. `schema_version` may also stand alone. */
+/**
+ * Members that are sent all together with any of the marks. `schema_version` may also stand alone.
+ */
 const groups = [
   { marks: headerMarks, all: [...headerMarks, "schema_version"] },
   { marks: chunkMembers, all: chunkMembers },
@@ -264,7 +266,7 @@ function senderOf(members: EnvelopeMembers): EnvelopeSender | null {
   };
 }
 
-// --------------------------------------------------------------------------------------- sizes, normal form
+// ------------------------------------------------------------------------------ sizes, normal form
 
 function checkSizes(
   { payloadBytes, header, chunk }: Envelope,

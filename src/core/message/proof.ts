@@ -28,7 +28,7 @@ import { keyFor } from "../ledger/document.ts";
 import { isSelfCertifying } from "../ledger/names.ts";
 import { withSignedText } from "./signed-text.ts";
 
-// ------------------------------------------------------------------------------------------------------- signed texts
+// ------------------------------------------------------------------------------------ signed texts
 
 /** Title with version, then a line `name=value` for each, joined by line feeds. Absent is empty. */
 export function signedTextOf<const N extends string>(title: string, ...names: readonly N[]) {
@@ -200,7 +200,7 @@ export function withoutTrailingSlashes(endpoint: string): string {
   return endpoint.slice(0, end);
 }
 
-// ------------------------------------------------------------------------------------------ form and time
+// ----------------------------------------------------------------------------------- form and time
 
 export const updateHeaders = {
   keyId: "X-Key-Id",
@@ -367,7 +367,7 @@ function malformed(what: string): Fault {
   return fault("proof_invalid", `${what} of the proof is malformed`);
 }
 
-// ---------------------------------------------------------------------------------------------- decision
+// ---------------------------------------------------------------------------------------- decision
 
 /**
  * What is known of a DID; `null` when it does not exist. A key for changes is also its root

@@ -1,12 +1,12 @@
 /**
- * Entries of a mailbox in answers. Envelopes are spliced in as the bytes that were stored; nothing here parses them
- * again. Ids, DIDs and times hold nothing that JSON escapes, so they are written as they are.
- * Retrieval without a cursor answers whole messages, as many as one answer holds, for a client without
- * paging. A plan is made from summaries; envelopes are then read in batches as the client reads them, so
- * that an answer holds about 1 MiB in memory whatever its length.
- * The plan starts at the oldest entry. It selects messages and complete sets of chunks until the next one does not
- * fit, and skips sets that are unfinished or larger than any answer: they block nothing behind them, and
- * `next_cursor` leads to everything that was left out.
+ * Entries of a mailbox in answers. Envelopes are spliced in as the bytes that were stored; nothing
+ * here parses them again. Ids, DIDs and times hold nothing that JSON escapes, so they are written
+ * as they are. Retrieval without a cursor answers whole messages, as many as one answer holds, for
+ * a client without paging. A plan is made from summaries; envelopes are then read in batches as the
+ * client reads them, so that an answer holds about 1 MiB in memory whatever its length. The plan
+ * starts at the oldest entry. It selects messages and complete sets of chunks until the next one
+ * does not fit, and skips sets that are unfinished or larger than any answer: they block nothing
+ * behind them, and `next_cursor` leads to everything that was left out.
  * Source: interface "Cached message entry", rules section 6, D141.
  */
 import type { MailboxKey } from "../../core/codec/did.ts";
@@ -25,15 +25,15 @@ import { encodeCursor, PageFill, parseCursor } from "../../storage/mailbox-rules
 import { type JsonParts, type Spliced, splice } from "../http/route.ts";
 import { type AnswerContext, type SignedEvent, signEvent } from "./store.ts";
 
-// -------------------------------------------------------------------------------------------- entries as JSON
+// --------------------------------------------------------------------------------- entries as JSON
 
 /** JSON text around an envelope and its commas: ids, DID, times, chunk and event proof. */
 const entryOverheadBytes = 1_024;
 
 /**
- * The entries of a list, with commas. An entry is JSON text up to its envelope, the stored bytes, and JSON
- * text after them; the text between two envelopes is one part, put together at once from texts that the answer
- * makes once: each smaller piece would be a text of its own.
+ * The entries of a list, with commas. An entry is JSON text up to its envelope, the stored bytes,
+ * and JSON text after them; the text between two envelopes is one part, put together at once from
+ * texts that the answer makes once: each smaller piece would be a text of its own.
  */
 export function entryParts(entries: readonly HeldMessage[], context: AnswerContext): Spliced {
   const { recipient, nowMs } = context;
@@ -94,7 +94,7 @@ export function renderSummaryEntry(entry: MessageSummary): Record<string, unknow
   };
 }
 
-// --------------------------------------------------------------------------------------------- whole messages
+// ---------------------------------------------------------------------------------- whole messages
 
 /** What one answer may hold. */
 type AnswerBounds = { readonly entriesMax: number; readonly bytesMax: number };
@@ -105,15 +105,18 @@ export type PlanEntry = Pick<MessageSummary, "messageId" | "chunk" | "envelopeBy
 type WholePlan = {
   /** In the order of arrival. */
   readonly selected: readonly PlanEntry[];
-  /** The last entry before the first one that was left out: `null` when nothing was, `start` when there is none. */
+  /**
+   * The last entry before the first one that was left out: `null` when nothing was, `start` when
+   * there is none.
+   */
   readonly next: Cursor | null;
   /** The next message did not fit. */
   readonly isFull: boolean;
 };
 
 /**
- * Continues at the oldest entry. It is a cursor of the Cache and not of a driver, whose cursors can't hold
- * this character.
+ * Continues at the oldest entry. It is a cursor of the Cache and not of a driver, whose cursors
+ * can't hold this character.
  */
 export const startCursor = "~";
 
@@ -145,7 +148,7 @@ export function planWhole(
   return { selected, next: entries[leftOut - 1]?.cursor ?? startCursor, isFull };
 }
 
-// -------------------------------------------------------------------------------------------------- scan
+// -------------------------------------------------------------------------------------------- scan
 
 /** Ids in one read of the store while planning. */
 const scanPageEntries = 1_000;
@@ -194,9 +197,12 @@ export async function scanWhole(
   return plan;
 }
 
-// ------------------------------------------------------------------------------------------------- parts
+// ------------------------------------------------------------------------------------------- parts
 
-/** A list whose entries are counted at its end: those that were acknowledged or have expired meanwhile are not in it. */
+/**
+ * A list whose entries are counted at its end: those that were acknowledged or have expired
+ * meanwhile are not in it.
+ */
 async function* listParts(
   { mailbox, recipient, now }: Source,
   batches: Iterable<readonly PlanEntry[]>,
@@ -208,7 +214,8 @@ async function* listParts(
     const ids = batch.map(({ messageId }) => messageId);
     const entries = await mailbox.read(recipient, ids, now());
     if (entries.length === 0) continue;
-    // Nothing behind the yield names the entries: while a client reads the part, memory holds it once.
+    // Nothing behind the yield names the entries: while a client reads the part, memory holds it
+    // once.
     count += entries.length;
     yield splice([before, ...entryParts(entries, context)]);
     before = ",";
@@ -262,7 +269,7 @@ function sum(entries: readonly PlanEntry[]): number {
   return entries.reduce((total, { envelopeBytes }) => total + envelopeBytes, 0);
 }
 
-// ------------------------------------------------------------------------------------------------- group
+// ------------------------------------------------------------------------------------------- group
 
 const sequenceOf = ({ chunk }: PlanEntry): number => chunk?.sequence ?? 0;
 
@@ -286,7 +293,10 @@ export function pageOfGroup(
 
 type FoundChunks = { readonly chunks: readonly PlanEntry[]; readonly found: Page<PlanEntry> };
 
-/** `complete` speaks of the group, whatever a page of it holds: chunks that were acknowledged meanwhile are missing. */
+/**
+ * `complete` speaks of the group, whatever a page of it holds: chunks that were acknowledged
+ * meanwhile are missing.
+ */
 export function groupParts(
   source: Source,
   { chunks, found }: FoundChunks,

@@ -1,7 +1,8 @@
 /**
- * Pools of a mailbox: who may use how much of it, so that no number of senders closes it to the others. Known people
- * and newcomers have a side each; of a side, most is floors, which no one else can take, and the rest goes to those who
- * need it, each at most half of what the others leave. Also, what one client network may use of the whole store.
+ * Pools of a mailbox: who may use how much of it, so that no number of senders closes it to the
+ * others. Known people and newcomers have a side each; of a side, most is floors, which no one else
+ * can take, and the rest goes to those who need it, each at most half of what the others leave.
+ * Also, what one client network may use of the whole store.
  * Source: D450, rules section 6 ("Strangers").
  */
 import type { Config } from "../../config/schema.ts";
@@ -13,12 +14,14 @@ import type { MailboxStats } from "../../storage/contract.ts";
 import type { MailboxPlace, MailboxShare } from "../../storage/quota.ts";
 import type { MailboxLimits } from "../parties/tiers.ts";
 
-/** The client that submitted an envelope: its address, and the network under which it is counted. */
+/**
+ * The client that submitted an envelope: its address, and the network under which it is counted.
+ */
 export type Origin = { readonly client: string; readonly network: string };
 
 /**
- * Who sends, as the mailbox sees it. `label` is that of the author; `who` has the floor: a known author, or a pass;
- * `people` counts all that are known there.
+ * Who sends, as the mailbox sees it. `label` is that of the author; `who` has the floor: a known
+ * author, or a pass; `people` counts all that are known there.
  */
 export type MailboxSender =
   | {
@@ -36,7 +39,10 @@ export function labelsOf({ label }: MailboxSender, { network }: Origin): readonl
 }
 
 type NetworkLabels = {
-  /** Under which newcomers of the network are counted in a mailbox, and all that it sends in the store. */
+  /**
+   * Under which newcomers of the network are counted in a mailbox, and all that it sends in the
+   * store.
+   */
   readonly net: string;
   readonly via: string;
   /** Their places, made once for the limits that most mailboxes have. */
@@ -62,8 +68,8 @@ function networkLabels(network: string): NetworkLabels {
 }
 
 /**
- * The client network behind a label, as `waypost block` takes it: of the networks that sent something lately, because a
- * store keeps only the digest.
+ * The client network behind a label, as `waypost block` takes it: of the networks that sent
+ * something lately, because a store keeps only the digest.
  */
 export function networkOfLabel(label: string): string | null {
   for (const [network, { net, via }] of labelsByNetwork)
@@ -71,7 +77,9 @@ export function networkOfLabel(label: string): string | null {
   return null;
 }
 
-/** However small a quota is, a pool holds this much: pools protect large mailboxes, not small ones. */
+/**
+ * However small a quota is, a pool holds this much: pools protect large mailboxes, not small ones.
+ */
 const poolEntriesMin = 100;
 const poolBytesMin = 4 * 1024 ** 2;
 /** Of each side, the part that is floors; the rest of it is the rest. */
@@ -84,8 +92,8 @@ const peopleStep = 8;
 const networkPart = 0.5;
 
 /**
- * The places for an entry: a floor of its sender, then the rest of its side. The pools are `known`, `known-rest`, `new`
- * and `new-rest`, which are also the labels of what is in them.
+ * The places for an entry: a floor of its sender, then the rest of its side. The pools are `known`,
+ * `known-rest`, `new` and `new-rest`, which are also the labels of what is in them.
  */
 export function placesOf(
   sending: MailboxSender,
@@ -126,7 +134,10 @@ function placesOn(
   ];
 }
 
-/** Floors of all known people together are within the pool, until it has fewer entries than there are people. */
+/**
+ * Floors of all known people together are within the pool, until it has fewer entries than there
+ * are people.
+ */
 function floorOf(pool: MailboxStats, people: number): MailboxStats {
   const count = Math.max(1, Math.ceil(people / peopleStep)) * peopleStep;
   return {

@@ -1,7 +1,7 @@
 /**
- * What a recipient does with its mailbox: read entries, chunks, ids and states, and acknowledge. Each
- * request proves the recipient first: decode the proof (form and time), decide it against the document,
- * claim its nonce, then the operation.
+ * What a recipient does with its mailbox: read entries, chunks, ids and states, and acknowledge.
+ * Each request proves the recipient first: decode the proof (form and time), decide it against the
+ * document, claim its nonce, then the operation.
  * Source: interface "Signed Cache proof" and "Cached message entry", rules sections 3, 6 and 10.
  */
 import type { Config } from "../../config/schema.ts";
@@ -71,9 +71,14 @@ export type RetrieveParts = {
   readonly signer: EventSigner;
   readonly members?: Pick<Members, "seen">;
   readonly chunkRate: RateLimiter;
-  /** Bounds the reads of envelopes at once: what they hold counts nowhere before their answers are there. */
+  /**
+   * Bounds the reads of envelopes at once: what they hold counts nowhere before their answers are
+   * there.
+   */
   readonly reading: Slots;
-  /** One look at a group after the other for each network: what it costs is known only behind it. */
+  /**
+   * One look at a group after the other for each network: what it costs is known only behind it.
+   */
   readonly inTurn: <T>(network: string, look: () => Promise<T>) => Promise<T>;
   readonly now: () => number;
 };
@@ -88,7 +93,7 @@ const limitMax = 1_000;
 /** Faults of form are known at once. */
 type ReadReply = Promise<Answer | Fault> | Fault;
 
-// ------------------------------------------------------------------------------------------------- reads
+// ------------------------------------------------------------------------------------------- reads
 
 /** Whole messages, or a page where `limit` or `cursor` asks for one. */
 export function readMessages(parts: RetrieveParts, call: Call): ReadReply {
@@ -115,8 +120,8 @@ async function answerPage(
 }
 
 /**
- * When one page holds everything, and sets of chunks whole, one call of the store; else envelopes are read as the
- * client reads the answer.
+ * When one page holds everything, and sets of chunks whole, one call of the store; else envelopes
+ * are read as the client reads the answer.
  */
 async function answerWhole(
   parts: RetrieveParts,
@@ -233,7 +238,10 @@ export async function acknowledge(parts: RetrieveParts, call: Call): Promise<Ans
   return renderAck(removed);
 }
 
-/** The recipient's user has accepted none of those who sent what is acknowledged: they stay newcomers. */
+/**
+ * The recipient's user has accepted none of those who sent what is acknowledged: they stay
+ * newcomers.
+ */
 function isUnaccepted(headers: Headers): boolean {
   return headers.get("svc-accepted") === "none";
 }
@@ -242,7 +250,9 @@ function answerContext(parts: RetrieveParts, recipient: Did, call: Call): Answer
   return { recipient, nowMs: call.nowMs, signer: parts.signer };
 }
 
-/** The page that `limit` or `cursor` asks for; `null` when neither is there. 400 `invalid_request`. */
+/**
+ * The page that `limit` or `cursor` asks for; `null` when neither is there. 400 `invalid_request`.
+ */
 function parsePage(parts: RetrieveParts, call: Call): PageRequest | Fault | null {
   if (call.query.size === 0 || (!call.query.has("limit") && !call.query.has("cursor"))) return null;
   const twice = ["limit", "cursor"].find((name) => call.query.getAll(name).length > 1);
@@ -268,7 +278,7 @@ function parseCursor(text: string | null): Cursor | null {
   return text === startCursor ? null : text;
 }
 
-// ------------------------------------------------------------------------------------------------- proof
+// ------------------------------------------------------------------------------------------- proof
 
 type Proven = Pick<ProvenOwner, "did" | "proof">;
 /** The headers of a read, for the description of the routes. */
@@ -294,8 +304,8 @@ export async function provenRead(
 }
 
 /**
- * The proof in the headers of a read. `pull` has no device line, whatever header is sent; the others take
- * the header when it is there.
+ * The proof in the headers of a read. `pull` has no device line, whatever header is sent; the
+ * others take the header when it is there.
  */
 function decodeRead(
   parts: RetrieveParts,
@@ -342,7 +352,10 @@ function headerText(value: string): string {
   return decodeUtf8(Buffer.from(value, "latin1")) ?? value;
 }
 
-/** An id in the path: its normal form, or 400 `invalid_request`. The subject of the proof is its text as sent. */
+/**
+ * An id in the path: its normal form, or 400 `invalid_request`. The subject of the proof is its
+ * text as sent.
+ */
 function parsePathUuid(call: Call, name: string): Uuid | Fault {
   return (
     parseUuid(call.params[name] ?? "") ??
@@ -373,7 +386,10 @@ function decodeAck(
   return isFault(proof) ? proof : { did, proof, messageIds };
 }
 
-/** The ids among `texts`, in any order: at least one must be `named`, because blank entries are ignored. */
+/**
+ * The ids among `texts`, in any order: at least one must be `named`, because blank entries are
+ * ignored.
+ */
 function parseMessageIds(texts: readonly string[], named: readonly string[]): Uuid[] | Fault {
   if (texts.length > ackIdsMax)
     return badInput("invalid_request", "/message_ids", `must have at most ${ackIdsMax} entries`);
@@ -385,7 +401,7 @@ function parseMessageIds(texts: readonly string[], named: readonly string[]): Uu
   return badInput("invalid_request", `/message_ids/${index}`, "must be a UUID");
 }
 
-// ----------------------------------------------------------------------------------------------- render
+// ------------------------------------------------------------------------------------------ render
 
 function renderMessages(
   entries: readonly HeldMessage[],

@@ -1,6 +1,7 @@
 /**
- * Stores one envelope for its recipient: admission, one write, and the receipt with its event proof. The
- * route and the Relay of the same process use the same function. A `202` means that the entry is durable.
+ * Stores one envelope for its recipient: admission, one write, and the receipt with its event
+ * proof. The route and the Relay of the same process use the same function. A `202` means that the
+ * entry is durable.
  * Source: interface "Cache entry" and "Cache store receipt", rules sections 6 and 10.
  */
 import type { Config } from "../../config/schema.ts";
@@ -72,8 +73,9 @@ export type Submitted = Origin & {
 };
 
 /**
- * Refuses as `decideAdmission`, and with 404 `service_not_found`, 422 `not_deliverable` for a hint that forbids a
- * Cache, 409 `duplicate_conflict` or `chunk_conflict`, 507 `mailbox_full` or `storage_full`.
+ * Refuses as `decideAdmission`, and with 404 `service_not_found`, 422 `not_deliverable` for a hint
+ * that forbids a Cache, 409 `duplicate_conflict` or `chunk_conflict`, 507 `mailbox_full` or
+ * `storage_full`.
  */
 export async function storeEnvelope(
   parts: StoreParts,
@@ -121,8 +123,9 @@ export function isQuiet(headers: Headers): boolean {
 }
 
 /**
- * For the Relay: the receipt of an envelope that was stored before, also when it was acknowledged since; `null` when
- * the id is not known, and 409 `duplicate_conflict` for another message under its id.
+ * For the Relay: the receipt of an envelope that was stored before, also when it was acknowledged
+ * since; `null` when the id is not known, and 409 `duplicate_conflict` for another message under
+ * its id.
  */
 export async function recallEnvelope(
   parts: StoreParts,
@@ -139,7 +142,7 @@ export async function recallEnvelope(
   return receiptOf(parts, envelope, { deduped: true, expiresAtMs, ttlMsMax, nowMs });
 }
 
-// ------------------------------------------------------------------------------------------------ decide
+// ------------------------------------------------------------------------------------------ decide
 
 /** The rules that a Cache adds to those of every node; made once. */
 export function storeRules(
@@ -224,8 +227,9 @@ function quotaOf(
 }
 
 /**
- * Whether the store takes an envelope of so many bytes, asked of the store itself: an entry for which the mailbox has no room is
- * refused unless there is none on the disk either. Nothing is written. The reason, or `null`.
+ * Whether the store takes an envelope of so many bytes, asked of the store itself: an entry for
+ * which the mailbox has no room is refused unless there is none on the disk either. Nothing is
+ * written. The reason, or `null`.
  */
 export async function checkDisk(
   { mailbox, settings }: Pick<StoreParts, "mailbox" | "settings">,
@@ -274,7 +278,7 @@ function checkOutcome(
   return outcome.kind === "full" ? reports.refuse(outcome, recipient) : null;
 }
 
-// ---------------------------------------------------------------------------------------------- receipts
+// ---------------------------------------------------------------------------------------- receipts
 
 type ReceiptFacts = {
   readonly deduped: boolean;

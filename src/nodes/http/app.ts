@@ -57,7 +57,7 @@ export function createApp(options: AppOptions): App {
   };
 }
 
-// ------------------------------------------------------------------------------------------------ Elysia
+// ------------------------------------------------------------------------------------------ Elysia
 
 /** Schemas are checked by the handlers, which name the code and the member at fault (D510). */
 const elysiaOptions = { strictPath: true, normalize: false } as const;

@@ -211,7 +211,7 @@ function stalled(): Fault {
   return fault("invalid_request", "the body did not arrive in time");
 }
 
-// ----------------------------------------------------------------------------------------- long answers
+// ------------------------------------------------------------------------------------ long answers
 
 /** Answers up to this size are left to the server and not counted. */
 const shortAnswerBytesMax = 64 * 1024;

@@ -30,7 +30,7 @@ const delayedRefusalsMax = 4_096;
  */
 export const countedBytesMin = 16 * 1024;
 
-// -------------------------------------------------------------------------------------------- fair share
+// -------------------------------------------------------------------------------------- fair share
 
 /**
  * A resource shared by clients: bounded in total, and per client to half of that, so that
@@ -87,7 +87,7 @@ export function createFairShare(max: number, options: ShareOptions = {}): FairSh
   };
 }
 
-// ---------------------------------------------------------------------------------------------- capacity
+// ---------------------------------------------------------------------------------------- capacity
 
 /** Places of active requests, and the bytes of their bodies. */
 export type Room = {
@@ -180,7 +180,7 @@ export function inFlight({
   };
 }
 
-// ---------------------------------------------------------------------------------------- iterations of the event loop
+// -------------------------------------------------------------------- iterations of the event loop
 
 let last = Promise.resolve();
 

@@ -1,8 +1,8 @@
 /**
  * The log: one JSON object a line. It never holds payloads, ciphertext, signatures or full client
- * addresses: callers give names, counts and codes, and `maskAddress` cuts an address to its network.
- * Lines are collected and written together; when the reader of the log is too slow, lines are dropped and counted
- * rather than kept in memory without bound.
+ * addresses: callers give names, counts and codes, and `maskAddress` cuts an address to its
+ * network. Lines are collected and written together; when the reader of the log is too slow, lines
+ * are dropped and counted rather than kept in memory without bound.
  * Source: docs/run.md, "Watch".
  */
 import { minuteMs } from "../../core/codec/time.ts";
@@ -98,8 +98,8 @@ export function onceAMinute(now: () => number): (what: string) => boolean {
 }
 
 /**
- * A store that is full or does not answer fails everything that needs it: requests, sweeps, blocks. Of the lines whose
- * `error` says so, one a minute goes out for each reason.
+ * A store that is full or does not answer fails everything that needs it: requests, sweeps, blocks.
+ * Of the lines whose `error` says so, one a minute goes out for each reason.
  */
 export function joinOutages(log: Log, now: () => number): Log {
   const isDue = onceAMinute(now);
@@ -121,7 +121,8 @@ const traceparentForm =
   /^(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?$/;
 
 /**
- * The caller's trace, which the log names and the Relay passes on; `null` for none and for a malformed one.
+ * The caller's trace, which the log names and the Relay passes on; `null` for none and for a
+ * malformed one.
  * Source: W3C Trace Context level 1.
  */
 export function traceparentOf(headers: Headers) {

@@ -87,7 +87,7 @@ export function createMetrics(): Metrics {
   };
 }
 
-// ------------------------------------------------------------------------------------------------ series
+// ------------------------------------------------------------------------------------------ series
 
 /** Values by bucket, each in the first bucket that holds it. */
 type Distribution = { readonly counts: number[]; sum: number; count: number };
@@ -144,7 +144,7 @@ function escapeLabel(value: string): string {
   return value.replace(/[\\"\n]/g, (c) => (c === "\n" ? "\\n" : `\\${c}`));
 }
 
-// ---------------------------------------------------------------------------------------------- of requests
+// ------------------------------------------------------------------------------------- of requests
 
 export type HttpMetrics = {
   readonly requests: Counter;

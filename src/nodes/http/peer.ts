@@ -65,7 +65,7 @@ function numbersOf(descriptor: number, option: number, countMax: number): number
   return [...value.subarray(0, (bytes[0] ?? 0) / Uint32Array.BYTES_PER_ELEMENT)];
 }
 
-// ------------------------------------------------------------------------------------------------- names of the system
+// ----------------------------------------------------------------------------- names of the system
 
 type NamedId = { readonly name: string; readonly id: number };
 

@@ -123,7 +123,7 @@ export function createHttp(options: AppOptions): Http {
   };
 }
 
-// ------------------------------------------------------------------------------------------------- routes
+// ------------------------------------------------------------------------------------------ routes
 
 /** A route, with what is made of it once. */
 type Plan = {
@@ -144,7 +144,7 @@ export function planOf(http: Http, route: Route): Plan {
   };
 }
 
-// --------------------------------------------------------------------------------------- who asks, and ids
+// ------------------------------------------------------------------------------- who asks, and ids
 
 const requestIdForm = /^[A-Za-z0-9._-]{1,64}$/;
 
@@ -169,7 +169,7 @@ function clientOf(http: Http, request: Request, peer: string | null): Client {
   return client;
 }
 
-// ------------------------------------------------------------------------------------------- one request
+// ------------------------------------------------------------------------------------- one request
 
 /** Of the many requests without them: handlers only read these. */
 const noQuery = new URLSearchParams();
@@ -429,7 +429,7 @@ async function boundLength(exchange: Exchange, answer: Answer, parts: JsonParts)
   };
 }
 
-// --------------------------------------------------------------------------------------- log and metrics
+// --------------------------------------------------------------------------------- log and metrics
 
 /** Levels of the log that have a line for each request. */
 const showsRequests: readonly string[] = ["info", "debug"];

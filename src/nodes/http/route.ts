@@ -123,7 +123,7 @@ export type Route = {
 /** What a rate is checked by, before the body is read. */
 export type RatedRequest = Pick<Call, "client" | "network" | "nowMs">;
 
-// ------------------------------------------------------------------------------------------------- values of a path
+// -------------------------------------------------------------------------------- values of a path
 
 /**
  * Values of the path as the server's own router read them: it decodes escapes, and an
@@ -150,7 +150,7 @@ export function checkPathValues(params: NonNullable<RoutedRequest["params"]>): F
   return null;
 }
 
-// ---------------------------------------------------------------------------------------------------------- answers
+// ----------------------------------------------------------------------------------------- answers
 
 type RenderOptions = {
   readonly requestId: string;
@@ -336,7 +336,7 @@ function renderDeliveryFault(fault: Fault, requestId: string): Record<string, un
   };
 }
 
-// -------------------------------------------------------------------------------------------------- CORS
+// -------------------------------------------------------------------------------------------- CORS
 
 /**
  * Which origins may read answers: all, some, or (`loopback`) pages that this machine itself
@@ -383,7 +383,7 @@ export const preflightHeaders = {
   "access-control-max-age": "7200",
 };
 
-// --------------------------------------------------------------------------------------------------- failures
+// ---------------------------------------------------------------------------------------- failures
 
 type Failed = { readonly requestId: string; readonly route: Pick<Route, "path" | "codes"> };
 

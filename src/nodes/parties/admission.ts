@@ -131,8 +131,8 @@ function factsRememberedOf(source: RecipientSource): BoundedMap<Did, RememberedF
 }
 
 /**
- * What is known of a recipient. Of one of the own ledger, asked for without a tag as most are, it is remembered until
- * the ledger changes: to gather it anew is a twelfth of a store.
+ * What is known of a recipient. Of one of the own ledger, asked for without a tag as most are, it
+ * is remembered until the ledger changes: to gather it anew is a twelfth of a store.
  */
 export function gatherRecipientFacts(
   source: RecipientSource,

@@ -63,7 +63,9 @@ export interface RecipientSource {
   blockTimeMs(): Promise<number>;
   /** Whether recipients that are at home at another Directory are served. */
   servesGuests(): Promise<boolean>;
-  /** As of the ledger: what it answers of its own people stays true while this is the same number. */
+  /**
+   * As of the ledger: what it answers of its own people stays true while this is the same number.
+   */
   stamp?(): number | null;
 }
 

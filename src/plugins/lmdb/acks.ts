@@ -1,10 +1,11 @@
 /**
- * Acknowledged rows on disk. An acknowledgement changes one byte of a row, and neighbours are seldom acknowledged together,
- * so writing their pages would cost 4 KiB for each. Instead, the rows that a commit acknowledges are one record: a slot
- * (4 bytes) and the arrival of its row (8 bytes) for each, because a slot gets other rows later. A start reads the records
- * after the pages of rows. A record goes once the pages of all its rows were written after it: a sweep writes
- * those of the oldest records while there are more acknowledgements than half of the rows, so that a page is written
- * once for about twenty of them.
+ * Acknowledged rows on disk. An acknowledgement changes one byte of a row, and neighbours are
+ * seldom acknowledged together, so writing their pages would cost 4 KiB for each. Instead, the rows
+ * that a commit acknowledges are one record: a slot (4 bytes) and the arrival of its row (8 bytes)
+ * for each, because a slot gets other rows later. A start reads the records after the pages of
+ * rows. A record goes once the pages of all its rows were written after it: a sweep writes those of
+ * the oldest records while there are more acknowledgements than half of the rows, so that a page is
+ * written once for about twenty of them.
  */
 import { acked, held, type RowTable } from "../../storage/mailbox-rows.ts";
 import type { CommitBatch, Environment } from "./environment.ts";
@@ -40,7 +41,10 @@ function decodeAcks(key: Uint8Array, record: Uint8Array): Ack[] {
 
 type AckRecord = { readonly number: number; readonly entries: number };
 
-/** After the pages were loaded: changes the rows that were acknowledged since. `attempt` runs the reading of each record. */
+/**
+ * After the pages were loaded: changes the rows that were acknowledged since. `attempt` runs the
+ * reading of each record.
+ */
 export function loadAcks(
   reads: Reads,
   { status, arrival }: RowTable,
@@ -60,7 +64,9 @@ export function loadAcks(
 export class Acks {
   /** Those of the commit that is being decided. */
   private deciding: Ack[] = [];
-  /** The records on disk, the oldest first: their numbers, and how many acknowledgements each has. */
+  /**
+   * The records on disk, the oldest first: their numbers, and how many acknowledgements each has.
+   */
   private readonly records: AckRecord[] = [];
   private entries = 0;
   private next = 1;
@@ -102,7 +108,9 @@ export class Acks {
     );
   }
 
-  /** Removes the oldest records while there are many; the commit must write the pages of their rows. */
+  /**
+   * Removes the oldest records while there are many; the commit must write the pages of their rows.
+   */
   sweep(batch: CommitBatch, pages: IndexPages): void {
     for (let written = 0; this.areMany && written < pagesPerSweep; ) {
       const { number, entries } = this.records.shift()!;

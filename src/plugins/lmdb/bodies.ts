@@ -1,19 +1,25 @@
 /**
- * Bodies and blocks: the bytes of entries, packed in the order of their arrival into records of about 8 KiB,
- * or one record for a single larger entry. What a synced transaction costs is the number of scattered
- * pages that it touches, so the bytes of all entries of a commit lie side by side. A block goes when no row needs a body
- * in it. While entries that wait keep many blocks of which they need less than a quarter, their bodies are packed anew, some
- * after each sweep.
- * Memory: about 100 bytes for each block.
+ * Bodies and blocks: the bytes of entries, packed in the order of their arrival into records of
+ * about 8 KiB, or one record for a single larger entry. What a synced transaction costs is the
+ * number of scattered pages that it touches, so the bytes of all entries of a commit lie side by
+ * side. A block goes when no row needs a body in it. While entries that wait keep many blocks of
+ * which they need less than a quarter, their bodies are packed anew, some after each sweep. Memory:
+ * about 100 bytes for each block.
  */
 import type { StoreEnvironment } from "../../storage/contract.ts";
 import { type RowTable, retained } from "../../storage/mailbox-rows.ts";
 import type { CommitBatch, Environment } from "./environment.ts";
 import { bodyAt, bodyBytes, orderedKey, orderedNumber, writeBody } from "./records.ts";
 
-/** Two pages of the file, less what LMDB puts in front: a read touches the block, a write pays for each. */
+/**
+ * Two pages of the file, less what LMDB puts in front: a read touches the block, a write pays for
+ * each.
+ */
 const blockBytesAim = 2 * 4_096 - 16;
-/** A block of which less is needed is sparse, and packed anew once there are so many; so many blocks and rows at a time. */
+/**
+ * A block of which less is needed is sparse, and packed anew once there are so many; so many blocks
+ * and rows at a time.
+ */
 const sparseBytes = blockBytesAim / 4;
 const sparseMin = 64;
 const packedPerCommit = 128;
@@ -143,8 +149,8 @@ export class Bodies {
   }
 
   /**
-   * Packs what is needed of sparse blocks behind the bodies of the commit; calls `onMove` with each row that moves. Cost: a
-   * look at each row, 10 ms for a million.
+   * Packs what is needed of sparse blocks behind the bodies of the commit; calls `onMove` with each
+   * row that moves. Cost: a look at each row, 10 ms for a million.
    */
   pack(onMove: (slot: number) => void): void {
     const { rows } = this;
@@ -164,7 +170,9 @@ export class Bodies {
     for (const block of packed) if (this.needed.has(block)) this.sparse.add(block);
   }
 
-  /** A block that a small commit made is small, and not sparse; one of this commit is not there yet. */
+  /**
+   * A block that a small commit made is small, and not sparse; one of this commit is not there yet.
+   */
   private isMostlyUnneeded(block: number): boolean {
     const bytes = this.environment.borrow("blocks", orderedKey(block));
     return bytes !== null && this.needed.get(block)!.bytes < bytes.length / 4;
@@ -203,7 +211,9 @@ export class Bodies {
     }
   }
 
-  /** A part of the bodies of rows, `null` for one that is damaged: it is logged, and others go on. */
+  /**
+   * A part of the bodies of rows, `null` for one that is damaged: it is logged, and others go on.
+   */
   read(slots: readonly number[], part: "envelope" | "preview"): (Uint8Array | null)[] {
     const { rows, key } = this;
     let [block, bytes]: [number, Uint8Array | null] = [-1, null];

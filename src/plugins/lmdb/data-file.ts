@@ -1,15 +1,16 @@
 /**
- * The data file: its tables and the stamp of the version that wrote them, how it is opened, and whether what lies in it
- * is what was written. LMDB has no checksums and trusts its file: it returns a flipped bit as data, and a wrong page
- * number ends the process by a signal. So
+ * The data file: its tables and the stamp of the version that wrote them, how it is opened, and
+ * whether what lies in it is what was written. LMDB has no checksums and trusts its file: it
+ * returns a flipped bit as data, and a wrong page number ends the process by a signal. So
  * - before the library opens a file, its first two pages and its length are read here;
  * - each record has a checksum, which is verified whenever the record is read (records.ts);
  * - each commit writes how many records every table has;
  * - `storage verify` reads every record, in order and by its key, and counts them.
- * docs/reliability.md says what this does not find.
+ *   docs/reliability.md says what this does not find.
  *
- * The number of the format is raised whenever a key or a value is laid out differently, so that no program
- * reads what another version meant otherwise. `storage migrate` will bring an older store to it; there is none yet.
+ * The number of the format is raised whenever a key or a value is laid out differently, so that no
+ * program reads what another version meant otherwise. `storage migrate` will bring an older store
+ * to it; there is none yet.
  */
 import { closeSync, existsSync, fstatSync, openSync, readSync } from "node:fs";
 import { join } from "node:path";
@@ -47,7 +48,8 @@ export function openRoot(
   path: string,
   extra: { readonly readOnly?: true; readonly isFile?: true } = {},
 ): Root {
-  // `safeRestore` always starts from the last synced state, also when a snapshot is restored on the same boot.
+  // `safeRestore` always starts from the last synced state, also when a snapshot is restored on the
+  // same boot.
   const settings = {
     path,
     // Else the library treats a folder with a dot in its name as a file.
@@ -71,7 +73,10 @@ export function openRoot(
   }
 }
 
-/** What the library says about a file that it can't open or read. Its own codes are negative, the system's are not. */
+/**
+ * What the library says about a file that it can't open or read. Its own codes are negative, the
+ * system's are not.
+ */
 export function unopened(path: string, cause: unknown): StoreError {
   const isRefusal = cause instanceof Error && "code" in cause && Number(cause.code) > 0;
   if (isRefusal) return unusable(path, cause);
@@ -113,8 +118,8 @@ function entriesOf(table: DataTable): number {
 }
 
 /**
- * Whether the environment bears the stamp of this format; `false` where it may get it, because it is empty. Any other
- * is refused before a single page of it is written.
+ * Whether the environment bears the stamp of this format; `false` where it may get it, because it
+ * is empty. Any other is refused before a single page of it is written.
  */
 export function hasFormat(root: Root, path: string): boolean {
   // The library ends the names of databases with a NUL.
@@ -139,7 +144,7 @@ export function hasFormat(root: Root, path: string): boolean {
   );
 }
 
-// ----------------------------------------------------------------------------------------------------- first pages
+// ------------------------------------------------------------------------------------- first pages
 
 /** Offsets within a first page (liblmdb/mdb.c of the `lmdb` package, data version 2, 64 bits). */
 const at = {
@@ -179,7 +184,9 @@ function firstPage(descriptor: number, number: bigint, from: number): FirstPage 
   };
 }
 
-/** The first page of the last transaction, which the library reads, and the other one. Costs 3 µs. */
+/**
+ * The first page of the last transaction, which the library reads, and the other one. Costs 3 µs.
+ */
 function firstPages(descriptor: number): readonly [newer: FirstPage, older: FirstPage] {
   const first = firstPage(descriptor, 0n, 0);
   const second = firstPage(descriptor, 1n, first.pageBytes);
@@ -196,9 +203,10 @@ export function lastCommit(descriptor: number): {
 }
 
 /**
- * Throws `corrupt` when the library can't be trusted with the file: a page behind its end would end the process by a
- * signal, and of two states it would take an older one for the last. The node keeps the file longer than its pages
- * (space.ts), so a shorter one is damaged. `null` for a file that is absent or empty, else where its last page ends.
+ * Throws `corrupt` when the library can't be trusted with the file: a page behind its end would end
+ * the process by a signal, and of two states it would take an older one for the last. The node
+ * keeps the file longer than its pages (space.ts), so a shorter one is damaged. `null` for a file
+ * that is absent or empty, else where its last page ends.
  */
 export function checkDataFile(path: string): number | null {
   if (!existsSync(path)) return null;
@@ -221,8 +229,8 @@ export function checkDataFile(path: string): number | null {
 }
 
 /**
- * The older page counts for its number alone: after a write of it has failed, the library puts its former transaction
- * and last page next to the new roots.
+ * The older page counts for its number alone: after a write of it has failed, the library puts its
+ * former transaction and last page next to the new roots.
  */
 function areFirstPages(newer: FirstPage, older: FirstPage): boolean {
   const areAlike = newer.pageBytes === older.pageBytes && pageSizes.includes(newer.pageBytes);
@@ -250,7 +258,7 @@ export function cutShort(path: string): StoreError {
   );
 }
 
-// ---------------------------------------------------------------------------------------------------------- counts
+// ------------------------------------------------------------------------------------------ counts
 
 export type RecordCounts = Record<(typeof countedDatabases)[number], number>;
 const countedDatabases = databaseNames.filter((name) => name !== "meta");
@@ -271,7 +279,7 @@ function countsIn(record: Uint8Array | undefined): RecordCounts {
   ) as RecordCounts;
 }
 
-// ---------------------------------------------------------------------------------------------------------- verify
+// ------------------------------------------------------------------------------------------ verify
 
 const problemsMax = 100;
 
@@ -281,8 +289,8 @@ export type VerifiedRecords = Pick<VerifyReport, "records" | "problems">;
 type ReportProblem = (problem: string) => void;
 
 /**
- * Reads every record of a store of the current format, in order and by its key. A file whose pages are damaged may end
- * this process by a signal.
+ * Reads every record of a store of the current format, in order and by its key. A file whose pages
+ * are damaged may end this process by a signal.
  */
 export function verifyTables(tables: Tables, transaction: Transaction): VerifiedRecords {
   const problems: string[] = [];
@@ -356,9 +364,12 @@ function checkRecord(table: DatabaseName, key: Buffer, value: Uint8Array): void 
     unsealed(key, value, `a record of table "${table}"`);
 }
 
-// --------------------------------------------------------------------------------------------------------- opening
+// ----------------------------------------------------------------------------------------- opening
 
-/** Opens the data file of a folder, which this process owns, if it can be trusted. Without counts it is new. */
+/**
+ * Opens the data file of a folder, which this process owns, if it can be trusted. Without counts it
+ * is new.
+ */
 export async function openChecked(
   path: string,
 ): Promise<{ readonly root: Root; readonly counts: RecordCounts | null }> {

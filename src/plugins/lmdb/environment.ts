@@ -1,11 +1,12 @@
 /**
- * One LMDB environment, and its only way of writing: group commits. Operations queue; when a commit begins, it decides
- * all that has gathered in order, and writes the outcome in one transaction. A promise settles when that is synced:
- * `overlappingSync` is off, because with it a write can be answered that a power cut takes back. Nothing is read inside the
- * transaction, so that the library's thread writes without waiting for this one. Reads wait while a commit is under way,
- * so that what they answer is on disk.
- * A commit that fails or takes longer than 60 s ends the store: its outcome is not known, and the library may never answer
- * again or lie about a second sync. The program must stop at once.
+ * One LMDB environment, and its only way of writing: group commits. Operations queue; when a commit
+ * begins, it decides all that has gathered in order, and writes the outcome in one transaction. A
+ * promise settles when that is synced: `overlappingSync` is off, because with it a write can be
+ * answered that a power cut takes back. Nothing is read inside the transaction, so that the
+ * library's thread writes without waiting for this one. Reads wait while a commit is under way, so
+ * that what they answer is on disk. A commit that fails or takes longer than 60 s ends the store:
+ * its outcome is not known, and the library may never answer again or lie about a second sync. The
+ * program must stop at once.
  */
 
 import type { Database as LockFile } from "bun:sqlite";
@@ -45,7 +46,10 @@ import {
 
 const commitMsMax = minuteMs;
 const readersMax = 4_096;
-/** What a commit of stores writes besides: pages of trees, and for each store a part of a page of the index. */
+/**
+ * What a commit of stores writes besides: pages of trees, and for each store a part of a page of
+ * the index.
+ */
 const commitBytes = 256 * 1024;
 const bytesPerStore = 1_024;
 
@@ -179,7 +183,8 @@ export class Environment {
     this.counts = counts ?? noCounts();
     this.databases = tables;
     this.eachMinute = setInterval(() => {
-      // A backup that was killed leaves its reader behind, and no page that it could see would be used again.
+      // A backup that was killed leaves its reader behind, and no page that it could see would be
+      // used again.
       root.readerCheck();
       this.lookAtRoom();
     }, minuteMs);
@@ -192,13 +197,16 @@ export class Environment {
     });
   }
 
-  // -------------------------------------------------------------------------------------------- reading
+  // --------------------------------------------------------------------------------------- reading
 
   get(database: DatabaseName, key: Buffer): Uint8Array | null {
     return this.borrow(database, key)?.slice() ?? null;
   }
 
-  /** A value in the library's own memory, valid until the next read of anything, or `null` when there is none. */
+  /**
+   * A value in the library's own memory, valid until the next read of anything, or `null` when
+   * there is none.
+   */
   borrow(database: DatabaseName, key: Buffer): Uint8Array | null {
     this.checkOpen();
     try {
@@ -233,7 +241,10 @@ export class Environment {
     }
   }
 
-  /** Runs a read on what is committed: at once, or after the commit that is under way and before the next one. */
+  /**
+   * Runs a read on what is committed: at once, or after the commit that is under way and before the
+   * next one.
+   */
   async whenCommitted<T>(read: () => T): Promise<T> {
     this.checkOpen();
     if (this.isCommitting) {
@@ -245,11 +256,11 @@ export class Environment {
     return read();
   }
 
-  // -------------------------------------------------------------------------------------------- writing
+  // --------------------------------------------------------------------------------------- writing
 
   /**
-   * Decides an operation when the next group commit begins, and resolves when that is on disk. When `decide` throws, it must
-   * do so before its first write.
+   * Decides an operation when the next group commit begins, and resolves when that is on disk. When
+   * `decide` throws, it must do so before its first write.
    */
   join<T>(size: WriteSize, decide: (batch: CommitBatch) => T): Promise<T> {
     const reason = this.whyUnusable;
@@ -275,7 +286,8 @@ export class Environment {
       if (batch.writes.length > 0) await this.write(batch.writes);
       return answers;
     } catch (error) {
-      // The decision is in memory and may not be on the disk: nothing can be answered from it any more.
+      // The decision is in memory and may not be on the disk: nothing can be answered from it any
+      // more.
       throw this.fail(error);
     } finally {
       this.isCommitting = false;
@@ -321,8 +333,8 @@ export class Environment {
   }
 
   /**
-   * Counts the records that come and go with the writes, which may put and remove one more than once. A look at a table
-   * costs 1 µs, and the first one of a commit 15 µs, for a transaction.
+   * Counts the records that come and go with the writes, which may put and remove one more than
+   * once. A look at a table costs 1 µs, and the first one of a commit 15 µs, for a transaction.
    */
   private count(writes: readonly Write[]): Uint8Array {
     const { counts } = this;
@@ -388,7 +400,9 @@ export class Environment {
     }
   }
 
-  /** How much of the file, and of the disk that it may still take, the embedded ledger has: 0 to 1. */
+  /**
+   * How much of the file, and of the disk that it may still take, the embedded ledger has: 0 to 1.
+   */
   ledgerPart(): number {
     const { disk } = this.held;
     const left = Math.max(disk.freeBytes() - this.options.space.floorBytes, 0);
@@ -402,8 +416,8 @@ export class Environment {
   }
 
   /**
-   * A failed environment is not closed, because the library might never return from it, and its lock is
-   * kept: whatever the library still does, it does alone until the process ends.
+   * A failed environment is not closed, because the library might never return from it, and its
+   * lock is kept: whatever the library still does, it does alone until the process ends.
    */
   private async letGo(): Promise<void> {
     clearInterval(this.eachMinute);
@@ -430,14 +444,17 @@ function answerOf({ decide }: WriteOperation, batch: CommitBatch): unknown {
 }
 
 /**
- * The library reuses its buffers and hands out its map: what leaves here is copied from this view. On a reused buffer
- * `length` is the value's length and hides the buffer's own, which is larger. A part of a `Buffer` costs 1 µs.
+ * The library reuses its buffers and hands out its map: what leaves here is copied from this view.
+ * On a reused buffer `length` is the value's length and hides the buffer's own, which is larger. A
+ * part of a `Buffer` costs 1 µs.
  */
 function plain(bytes: Uint8Array): Uint8Array<ArrayBuffer> {
   return new Uint8Array(bytes.buffer as ArrayBuffer, bytes.byteOffset, bytes.length);
 }
 
-/** The library promises the reason of a failed commit separately, and has rejected with it by now. */
+/**
+ * The library promises the reason of a failed commit separately, and has rejected with it by now.
+ */
 function reasonOf(error: unknown): unknown {
   const promised = (error as { readonly commitError?: Promise<unknown> }).commitError;
   if (promised === undefined) return error;

@@ -1,7 +1,8 @@
 /**
- * The LMDB driver: its options, every capability in one environment on a local disk, and the folder of a store. Its
- * answers are `flushed`: they survive the death of the machine. One process at a time; a failed commit ends the program.
- * A refusal by the operating system is reported to the operator, who can repair it.
+ * The LMDB driver: its options, every capability in one environment on a local disk, and the folder
+ * of a store. Its answers are `flushed`: they survive the death of the machine. One process at a
+ * time; a failed commit ends the program. A refusal by the operating system is reported to the
+ * operator, who can repair it.
  */
 import {
   chmodSync,
@@ -77,7 +78,7 @@ export const lmdbPlugin: StoragePlugin<LmdbOptions> = {
   }),
 };
 
-// ---------------------------------------------------------------------------------------------------------- folder
+// ------------------------------------------------------------------------------------------ folder
 
 export const dataFile = "data.mdb";
 /** A copy that is not finished. */
@@ -97,7 +98,10 @@ export function storeAbsence(path: string): string | null {
   return existsSync(join(path, dataFile)) ? null : `${path} has no store yet`;
 }
 
-/** An executable unpacks the addon before it can be loaded: that fails where nothing can be unpacked. */
+/**
+ * An executable unpacks the addon before it can be loaded: that fails where nothing can be
+ * unpacked.
+ */
 export async function loadNative<T>(load: () => Promise<T>): Promise<T> {
   try {
     return await load();

@@ -1,26 +1,31 @@
 /**
- * The mailbox on disk is a log inside LMDB: a synced transaction costs as many scattered pages as it touches, so a commit
- * writes what it has side by side, and everything that is decided is decided in memory.
+ * The mailbox on disk is a log inside LMDB: a synced transaction costs as many scattered pages as
+ * it touches, so a commit writes what it has side by side, and everything that is decided is
+ * decided in memory.
  *
- * **Written.** `store` joins the next group commit (environment.ts), which decides its operations one after the other: the
- * index admits an entry (storage/mailbox-index.ts: duplicate, conflict, quota) and gives it a slot, a row of typed arrays
- * (storage/mailbox-rows.ts). Its bytes are packed into the commit's blocks (bodies.ts). One transaction writes the blocks,
- * the pages of the index that have changed (pages.ts), what was acknowledged (acks.ts), and the number of records of every
+ * **Written.** `store` joins the next group commit (environment.ts), which decides its operations
+ * one after the other: the index admits an entry (storage/mailbox-index.ts: duplicate, conflict,
+ * quota) and gives it a slot, a row of typed arrays (storage/mailbox-rows.ts). Its bytes are packed
+ * into the commit's blocks (bodies.ts). One transaction writes the blocks, the pages of the index
+ * that have changed (pages.ts), what was acknowledged (acks.ts), and the number of records of every
  * table; callers are answered, and reads go on, when it is synced.
- * **Read.** The index finds the slots, a slot its block and offset; a body counts only if its checksum and id match.
+ * **Read.** The index finds the slots, a slot its block and offset; a body counts only if its
+ * checksum and id match.
  * **Removed.** An acknowledged row stays until its expiry, so that the id stays known. Blocks that
  * no row needs any more are removed by a sweep, or once they are many.
- * **Expired.** Reads leave out rows whose time has come. A store first takes them out, a bounded number in a commit, and
- * so does `expire`: each is cut down to what it retains, or dropped.
- * **Found again.** A start reads all pages of the index, the acknowledgements since, then the keys of the blocks.
+ * **Expired.** Reads leave out rows whose time has come. A store first takes them out, a bounded
+ * number in a commit, and so does `expire`: each is cut down to what it retains, or dropped.
+ * **Found again.** A start reads all pages of the index, the acknowledgements since, then the keys
+ * of the blocks.
  *
  * What must hold at every commit, and after a crash at any moment:
- * 1. The pages and the acknowledgements give the index as of the last commit: whatever changes a row or a text in memory
- *    happens in the commit that is being decided, and marks its page or is one of its acknowledgements.
- * 2. A row that needs bytes names a block that is on disk, or is written in the same transaction; a block is removed only
- *    when no row needs it.
- * 3. Memory runs ahead of the disk only while a commit is under way, and nothing is answered from it until then; a
- *    commit that fails ends the store.
+ * 1. The pages and the acknowledgements give the index as of the last commit: whatever changes a
+ *    row or a text in memory happens in the commit that is being decided, and marks its page or is
+ *    one of its acknowledgements.
+ * 2. A row that needs bytes names a block that is on disk, or is written in the same transaction; a
+ *    block is removed only when no row needs it.
+ * 3. Memory runs ahead of the disk only while a commit is under way, and nothing is answered from
+ *    it until then; a commit that fails ends the store.
  */
 import type { MailboxKey, Uuid } from "../../core/codec/did.ts";
 import {
@@ -82,7 +87,7 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
     environment.onCommit((batch) => this.finish(batch));
   }
 
-  // ---------------------------------------------------------------------------------------------- writing
+  // --------------------------------------------------------------------------------------- writing
 
   store(entry: MailboxEntry, quota: MailboxQuota): Promise<StoreOutcome> {
     const preview =
@@ -170,7 +175,7 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
     this.index.begin();
   }
 
-  // --------------------------------------------------------------------------------------------- reading
+  // --------------------------------------------------------------------------------------- reading
 
   protected reading<T>(read: () => T): Promise<T> {
     return this.environment.whenCommitted(read);

@@ -1,7 +1,8 @@
 /**
- * Gives back the memory of the library's map of the data file. What is read stays mapped, and counts as this process's
- * memory although the system can drop it: a container of 256 MiB would be charged for the whole file. The pages stay in
- * the system's cache, so that to read them again costs a fault of about a microsecond and no disk.
+ * Gives back the memory of the library's map of the data file. What is read stays mapped, and
+ * counts as this process's memory although the system can drop it: a container of 256 MiB would be
+ * charged for the whole file. The pages stay in the system's cache, so that to read them again
+ * costs a fault of about a microsecond and no disk.
  */
 import { readFileSync, realpathSync } from "node:fs";
 import { secondMs } from "../../core/codec/time.ts";

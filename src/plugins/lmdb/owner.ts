@@ -1,9 +1,10 @@
 /**
- * Who may write a store: one process. Two locks say so, which the kernel takes back when the process dies: one on
- * `owner.lock`, which also guards a folder whose store is being made or replaced, and one on the data file itself, which
- * holds when someone removes `owner.lock` or reaches the file by another name. What still writes the file is noticed by
- * the number of its last transaction before the next commit: this process then ends, and has answered nothing that
- * the other one did not read.
+ * Who may write a store: one process. Two locks say so, which the kernel takes back when the
+ * process dies: one on `owner.lock`, which also guards a folder whose store is being made or
+ * replaced, and one on the data file itself, which holds when someone removes `owner.lock` or
+ * reaches the file by another name. What still writes the file is noticed by the number of its last
+ * transaction before the next commit: this process then ends, and has answered nothing that the
+ * other one did not read.
  */
 import { Database as LockFile } from "bun:sqlite";
 import { chownSync, closeSync, fstatSync, openSync, type Stats, statSync } from "node:fs";
@@ -15,8 +16,8 @@ import { dataFile, lockFile, unusable } from "./lmdb.ts";
 import { systemCalls } from "./system.ts";
 
 /**
- * SQLite's exclusive lock on an empty file: the runtime offers no other on every system, and two writers on one
- * environment are not safe here.
+ * SQLite's exclusive lock on an empty file: the runtime offers no other on every system, and two
+ * writers on one environment are not safe here.
  */
 export function lockFolder(path: string): LockFile {
   let lock: LockFile | null = null;
@@ -62,7 +63,9 @@ export class OwnData {
     this.transaction = lastCommit(this.descriptor).transaction;
   }
 
-  /** Where the last page of the file ends. Throws when another process has written it. Costs 3 µs. */
+  /**
+   * Where the last page of the file ends. Throws when another process has written it. Costs 3 µs.
+   */
   checkAlone(): number {
     const { transaction, end } = lastCommit(this.descriptor);
     if (transaction === this.transaction) return end;
@@ -101,7 +104,10 @@ export function ownedData(folder: string, lock: LockFile): OwnData {
   }
 }
 
-/** Gives a file to the owner and group of a store: root works for the service's user, which must open it afterwards. */
+/**
+ * Gives a file to the owner and group of a store: root works for the service's user, which must
+ * open it afterwards.
+ */
 export function giveTo({ uid, gid }: Stats, file: string): void {
   const found = statSync(file);
   if (found.uid !== uid || found.gid !== gid) chownSync(file, uid, gid);

@@ -1,7 +1,8 @@
 /**
- * The mailbox's index on disk: a page holds the rows of 40 neighbouring slots, or the texts of 40 neighbouring numbers. A
- * commit writes the pages that it changes, whole; a start reads all of them. A page of rows fills one page of the file.
- * Slots are handed out side by side, so the stores of a commit share pages.
+ * The mailbox's index on disk: a page holds the rows of 40 neighbouring slots, or the texts of 40
+ * neighbouring numbers. A commit writes the pages that it changes, whole; a start reads all of
+ * them. A page of rows fills one page of the file. Slots are handed out side by side, so the stores
+ * of a commit share pages.
  */
 import type { MailboxIndex } from "../../storage/mailbox-index.ts";
 import type { TextTable } from "../../storage/mailbox-recipients.ts";

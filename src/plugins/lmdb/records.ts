@@ -1,8 +1,8 @@
 /**
- * Bytes of records: the seal that every record on disk has, and bodies. LMDB has no checksums and returns a flipped bit as
- * data.
- * A seal is 9 bytes in front: the version, then XXH3 of the content, xor that of the key. Without the key, a
- * flipped bit in it would make the record absent under its own name.
+ * Bytes of records: the seal that every record on disk has, and bodies. LMDB has no checksums and
+ * returns a flipped bit as data. A seal is 9 bytes in front: the version, then XXH3 of the content,
+ * xor that of the key. Without the key, a flipped bit in it would make the record absent under its
+ * own name.
  */
 import { StoreError } from "../../storage/contract.ts";
 import type { IdWords } from "../../storage/mailbox-rows.ts";
@@ -33,7 +33,10 @@ export function sealed(key: Uint8Array, content: Uint8Array): Uint8Array {
   return bytes;
 }
 
-/** The content of a record that `sealed` made. Throws `corrupt` when it is not what was written; `what` names it. */
+/**
+ * The content of a record that `sealed` made. Throws `corrupt` when it is not what was written;
+ * `what` names it.
+ */
 export function unsealed(key: Uint8Array, record: Uint8Array, what: string): Uint8Array {
   const content = record.subarray(sealBytes);
   const isSealed = record.length >= sealBytes && record[0] === recordVersion;
@@ -56,7 +59,7 @@ export function orderedNumber(key: Uint8Array): number {
   return view.getUint32(0) * 2 ** 32 + view.getUint32(4);
 }
 
-// -------------------------------------------------------------------------------------------------------------- bodies
+// ------------------------------------------------------------------------------------------ bodies
 
 const headerBytes = checksumBytes + 24;
 
@@ -71,8 +74,8 @@ type StoredBody = {
 };
 
 /**
- * Writes a body at an offset of its block: checksum 8, version 1, zero 1, preview length 2, envelope length 4, id 16,
- * preview, envelope.
+ * Writes a body at an offset of its block: checksum 8, version 1, zero 1, preview length 2,
+ * envelope length 4, id 16, preview, envelope.
  */
 export function writeBody(
   block: DataView<ArrayBuffer>,
@@ -92,7 +95,9 @@ export function writeBody(
   block.setBigUint64(offset, Bun.hash.xxHash3(bytes));
 }
 
-/** A body as it is found in its block. Its parts are made when they are read: most readers want one. */
+/**
+ * A body as it is found in its block. Its parts are made when they are read: most readers want one.
+ */
 export class FoundBody implements StoredBody {
   private readonly view: DataView;
   private readonly envelopeAt: number;

@@ -37,21 +37,23 @@ export type SpaceGuard = {
   /** Throws when there is no room for a write to a file whose pages end there. */
   readonly checkRoom: (size: WriteSize, end: number) => void;
   /**
-   * Whether little is left on the disk and inside the file, which it logs once. Asked each minute too, because others may
-   * fill the disk long before the file must become longer.
+   * Whether little is left on the disk and inside the file, which it logs once. Asked each minute
+   * too, because others may fill the disk long before the file must become longer.
    */
   readonly isLow: () => boolean;
 };
 
 /**
- * LMDB must never meet a full disk. So the file is longer than its pages, with room for its length where the system sets
- * room aside (`fallocate`), and every commit asks first. A look at the disk costs 10 µs, and a commit needs one only when
- * the file must become longer. A commit does not write the last pages when it frees them: so only a file that is longer
- * shows whether it was cut short.
+ * LMDB must never meet a full disk. So the file is longer than its pages, with room for its length
+ * where the system sets room aside (`fallocate`), and every commit asks first. A look at the disk
+ * costs 10 µs, and a commit needs one only when the file must become longer. A commit does not
+ * write the last pages when it frees them: so only a file that is longer shows whether it was cut
+ * short.
  *
- * A store needs room for twice its bytes beyond a reserve; a smaller write may use half of the reserve,
- * and removals nearly all of it, so that a full node still answers pulls and acknowledgements. When no
- * more room can be set aside, writes go on only as long as enough pages inside the file are free.
+ * A store needs room for twice its bytes beyond a reserve; a smaller write may use half of the
+ * reserve, and removals nearly all of it, so that a full node still answers pulls and
+ * acknowledgements. When no more room can be set aside, writes go on only as long as enough pages
+ * inside the file are free.
  * Source: rules section 3 (507 `storage_full`); the behavior of the library was measured.
  *
  * `pagesFree` returns how many bytes of pages inside the file are free.
@@ -78,7 +80,10 @@ export function openSpaceGuard(
   const spare = (behind: number) =>
     Math.max(disk.freeBytes() - floorBytes - (disk.reserves ? 0 : behind), 0);
 
-  /** Room behind the last page, after trying to have `wanted` there, and another reserve for the next ones. */
+  /**
+   * Room behind the last page, after trying to have `wanted` there, and another reserve for the
+   * next ones.
+   */
   function roomOf(wanted: number, at: FileEnd): number {
     const { end, behind } = at;
     if (behind >= wanted) return behind;
@@ -102,8 +107,8 @@ export function openSpaceGuard(
     const share = { store: 1, record: 1 / 2, removal: 1 / 32 }[kind];
     const room = roomOf(2 * bytes + reserveBytes, at);
     if (room >= 2 * bytes + reserveBytes * share) return true;
-    // Free pages are scattered, and a change copies the pages above it: four times the bytes, and a margin. Growth that
-    // they can't prevent still has the rest of the reserve.
+    // Free pages are scattered, and a change copies the pages above it: four times the bytes, and a
+    // margin. Growth that they can't prevent still has the rest of the reserve.
     return room >= 2 * bytes + reserveBytes / 32 && pagesFree() >= 4 * bytes + reserveBytes / 4;
   }
 

@@ -1,6 +1,6 @@
 /**
- * The LMDB store, put together: the mailbox, and the small tables: the embedded ledger's, receipts and replay claims.
- * Loaded only when a store is opened, because it brings the native addon along.
+ * The LMDB store, put together: the mailbox, and the small tables: the embedded ledger's, receipts
+ * and replay claims. Loaded only when a store is opened, because it brings the native addon along.
  */
 import { resolve } from "node:path";
 import type { LedgerCall } from "../../core/ledger/calls.ts";
@@ -117,8 +117,8 @@ export async function openLmdb(...opening: Opening): Promise<Store> {
 }
 
 /**
- * Records of the ledger stay for ever, so it leaves the mailboxes half of the disk, and a quarter when keys must
- * change.
+ * Records of the ledger stay for ever, so it leaves the mailboxes half of the disk, and a quarter
+ * when keys must change.
  */
 const ledgerPartMax = { registration: 1 / 2, change: 3 / 4 };
 
@@ -146,10 +146,16 @@ const knownBytesMax = 2_048;
 /** About what a commit of the ledger writes. */
 const ledgerCommitBytes = 64 * 1024;
 
-/** A table over a database of the environment. The commits that a group commit gathers write once, at its end. */
+/**
+ * A table over a database of the environment. The commits that a group commit gathers write once,
+ * at its end.
+ */
 export class DiskTable implements OrderedTable {
   private changes = new Overlay(this);
-  /** Records as of the last commit, `null` where there is none: for every message an account and a policy are read. */
+  /**
+   * Records as of the last commit, `null` where there is none: for every message an account and a
+   * policy are read.
+   */
   private readonly known = new BoundedMap<string, Uint8Array | null>(knownMax);
 
   constructor(
@@ -215,8 +221,9 @@ export class DiskTable implements OrderedTable {
 
 const claimsMax = 2 ** 22;
 /**
- * Replay claims: those of a commit are one record. Its key is the end of its last claim and a number (8 bytes each). A
- * record goes when its last claim was forgotten. A start reads all of them.
+ * Replay claims: those of a commit are one record. Its key is the end of its last claim and a
+ * number (8 bytes each). A record goes when its last claim was forgotten. A start reads all of
+ * them.
  */
 class DiskClaims implements Replay {
   private readonly claims: Claims;

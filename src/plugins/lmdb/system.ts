@@ -1,4 +1,7 @@
-/** Calls of the C library that the runtime does not offer, or `null` where there are none (other systems than Linux). */
+/**
+ * Calls of the C library that the runtime does not offer, or `null` where there are none (other
+ * systems than Linux).
+ */
 import { dlopen, FFIType } from "bun:ffi";
 
 const { i32, i64, u64 } = FFIType;
