@@ -169,13 +169,26 @@ describe("docs/rules.md", () => {
       expect([at, match[1], titles.has(match[1] as string)]).toEqual([at, match[1], true]);
   });
 
-  test("speaks of everything that the source names beside a section", () => {
-    const said = rules.toLowerCase();
+  test("has what the source names beside a section in that section", () => {
+    const sections = new Map(
+      rules.split(/^## (?=\d)/m).map((text) => [Number.parseInt(text, 10), text.toLowerCase()]),
+    );
+    const one = /(\d+)(?: \(((?:[^()]|\([^()]*\))*)\)| ("[^"]*"))?/g;
     for (const { at, match } of cited(listed("rules sections?")))
-      for (const [, words] of (match[1] as string).matchAll(/"([^"]+)"/g)) {
-        const named = (words as string).replace(/, …$/, "").toLowerCase();
-        expect([at, named, said.includes(named)]).toEqual([at, named, true]);
-      }
+      for (const [, number, words = ""] of (match[1] as string).matchAll(one))
+        for (const [, name] of words.matchAll(/"([^"]+)"/g)) {
+          const named = (name as string).replace(/, …$/, "").toLowerCase();
+          const isSaid = sections.get(Number(number))?.includes(named) ?? false;
+          expect([at, number, named, isSaid]).toEqual([at, number, named, true]);
+        }
+  });
+
+  test("is cited for clients only by clients", () => {
+    const wrong = cited(listed("rules sections?")).filter(
+      ({ at, match }) =>
+        /^src\/(?!cli|client|web)/.test(at) && /\b10\b/.test(withoutWords(match[1] as string)),
+    );
+    expect(wrong.map(({ at }) => at)).toEqual([]);
   });
 });
 

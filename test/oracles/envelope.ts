@@ -1,7 +1,7 @@
 /**
  * A deliberate copy: the first decoder of envelopes, to compare `src/core/message/envelope.ts` with. From the bytes of
  * a request to one normal form, by the rules of the outer format. The payload stays opaque, and the sender's bytes stay
- * as they are except the two alternate names. Source: interface "DDN envelope", rules sections 2 and 10.
+ * as they are except the two alternate names. Source: interface "DDN envelope", rules section 2.
  */
 import { decodeBase64, signatureBytes, utf8 } from "../../src/core/codec/bytes.ts";
 import { type Did, isDid, parseDidUrl, parseUuid, type Uuid } from "../../src/core/codec/did.ts";

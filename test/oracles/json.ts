@@ -1,8 +1,8 @@
 /**
  * A deliberate copy: the first reader of JSON, to compare `src/core/codec/json.ts` with. One pass over the structure
  * bounds depth and size before `JSON.parse` sees the text; one walk after it refuses what two readers could understand
- * differently: duplicate names, lone surrogates, `__proto__`, numbers that are not finite. Source: rules sections 1 and
- * 10 ("JSON bounds").
+ * differently: duplicate names, lone surrogates, `__proto__`, numbers that are not finite. Source: rules section 1
+ * ("JSON bounds").
  */
 
 import { decodeUtf8 } from "../../src/core/codec/bytes.ts";

@@ -1,6 +1,6 @@
 /**
  * A second, naive ledger: mutable objects, no signatures, no SCALE, no code shared with `src/core/ledger/rules.ts`. For
- * each call it answers what docs/ledger.md 2 and rules sections 4 and 10 demand: the names of the events, or the name
+ * each call it answers what docs/ledger.md 2 and rules section 4 demands: the names of the events, or the name
  * of the refusal.
  */
 

@@ -3,7 +3,7 @@
  * because a newer node knows more than this client. The nodes' own schemas are stricter, but their
  * checker is compiled at run time, which the policy of a page may forbid; a test checks every
  * example of theirs with these schemas.
- * Source: interface "Endpoints", rules sections 4, 6 and 10 ("Reads").
+ * Source: interface "Endpoints", rules sections 4 ("Reads") and 6.
  */
 import {
   array,

@@ -2,8 +2,8 @@
  * The Directory's routes as typed functions: reads, and the submission of bodies that `change.ts`
  * signs. Also what the routes imply: the proofs that a Directory accepts, and the wait for
  * settlement, because a `202` is not final. Answers are checked (`answers.ts`).
- * Source: interface "Directory" and "States and transitions", rules sections 4
- * and 10, docs/ledger.md 1.8.
+ * Source: interface "Directory" and "States and transitions", rules section 4,
+ * docs/ledger.md 1.8.
  */
 import { decodeHex, encodeHex } from "../../core/codec/bytes.ts";
 import { minuteMs } from "../../core/codec/time.ts";

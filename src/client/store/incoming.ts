@@ -2,7 +2,7 @@
  * What arrives, into the local store: saved before it is acknowledged, once however often
  * it is offered, and handed over to a program once. Receipts and reactions change the
  * messages that they name.
- * Source: docs/client.md "A local store", rules section 6 ("Receiving").
+ * Source: docs/client.md "A local store", rules section 10 ("Receiving").
  */
 
 import type { Did } from "../../core/codec/did.ts";

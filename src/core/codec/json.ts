@@ -6,7 +6,7 @@
  * Cost: a short compact text, as most bodies are, is parsed and its tree is measured once.
  * Another one is scanned first, where strings are jumped over with `indexOf`; then it is
  * parsed and its tree is walked once.
- * Source: rules sections 1 and 10, `docs/rules.md` ("JSON bounds").
+ * Source: `docs/rules.md` ("JSON bounds").
  */
 import { badInput, type Fault, fault, isFault } from "../fault.ts";
 import { decodeUtf8 } from "./bytes.ts";

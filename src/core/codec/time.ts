@@ -2,7 +2,7 @@
  * Timestamps and durations of the wire. In: ISO-8601 with seconds and an explicit zone, or decimal
  * epoch seconds or milliseconds, always as text. Out: UTC with milliseconds, durations in hours,
  * minutes and seconds. No clock is read here.
- * Source: rules sections 1 and 10.
+ * Source: rules section 1.
  */
 
 export const secondMs = 1_000;

@@ -3,8 +3,7 @@
  * its counters; the policies of recipients, tags and personas with their limits; and how
  * large each may be. A codec's fields have the order of the wire, decoding enforces every
  * bound, and the types are the codecs'. `document.ts` has the rules for documents.
- * Source: interface "DID document", docs/ledger.md 1.1, 1.3, 1.9 and 2.7, rules sections 1
- * and 10.
+ * Source: interface "DID document", docs/ledger.md 1.1, 1.3, 1.9 and 2.7, rules section 1.
  */
 import { encodeBase58, parseAgreementKey, parseMultibaseKey, utf8 } from "../codec/bytes.ts";
 import {

@@ -3,8 +3,7 @@
  * keys may sign. Ids are absolute inside; lists are always present. The schema checks the
  * shape (400); `checkDocument` checks what the ledger would refuse (422), such as full
  * lists and keys that are not admitted.
- * Source: interface "DID document", docs/ledger.md 1.2 and 2.3, rules sections 1, 4, 8 and
- * 10.
+ * Source: interface "DID document", docs/ledger.md 1.2 and 2.3, rules sections 1, 4 and 8.
  */
 import { isAdmissibleKey, isStrictEncoding } from "../codec/crypto.ts";
 import { type Did, parseDidUrl } from "../codec/did.ts";

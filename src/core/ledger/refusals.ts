@@ -2,7 +2,7 @@
  * What the ledger answers instead of a change: the error names of the chain's pallets,
  * extended by the names of our stricter rules, and the one table from each of them to its
  * public code.
- * Source: docs/ledger.md 1.10, rules sections 3, 4 and 10.
+ * Source: docs/ledger.md 1.10, rules sections 3 and 4.
  */
 import { describeFault, type Fault, type FaultCode, fault } from "../fault.ts";
 

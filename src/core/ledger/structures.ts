@@ -5,7 +5,7 @@
  * Directory and by the ledger alike: a payload that differs from the request is not an
  * authorization of it.
  * Source: interface "Signed DID-document updates", docs/ledger.md 1.1 to 1.6, 1.8 and 1.9,
- * rules sections 4 and 10.
+ * rules section 4.
  */
 import { encodeHex0x } from "../codec/bytes.ts";
 import {

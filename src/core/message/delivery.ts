@@ -3,8 +3,7 @@
  * DeliveryResult. It reads no clock and draws no random numbers: both come in from outside,
  * as the attempts do. It always ends: its limits bound the attempts at each destination,
  * and the time of all.
- * Source: interface "DeliveryResult", rules section 5 and section 10 ("Relay", "Failed
- * deliveries").
+ * Source: interface "DeliveryResult", rules section 5 ("Failed deliveries").
  */
 import { describeFault, type Fault, type FaultCode, isFault } from "../fault.ts";
 import type { DeliveryAnswer } from "../schema/messages.ts";

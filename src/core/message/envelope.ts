@@ -4,7 +4,7 @@
  * alternate names of members.
  * Cost: for 1.3 KiB about twice what decoding and parsing the text as JSON costs, of which
  * Base64 is a fifth; nothing of the ciphertext is copied.
- * Source: interface "DDN envelope", rules sections 2 and 10.
+ * Source: interface "DDN envelope", rules section 2.
  */
 import type { Static } from "@sinclair/typebox";
 import { decodeBase64, lengthOfBase64, utf8, type VerifySignature } from "../codec/bytes.ts";
@@ -159,7 +159,7 @@ export async function verifySender(
   return key !== null && (await verify(sender.signature, sender.signedBytes, key));
 }
 
-/** The members of `GET /limits` that every node for envelopes answers (rules section 10). */
+/** The members of `GET /limits` that every node for envelopes answers. */
 export function renderEnvelopeLimits(limits: EnvelopeLimits): Record<string, number | string> {
   return {
     max_http_body_bytes: limits.body_bytes_max,

@@ -2,8 +2,8 @@
  * Delivery policies: which of them applies to an envelope, what it permits, and how a
  * sender learns it before sending. A policy only tightens the limits of a node; without a
  * policy the node's own limits hold.
- * Source: interface "Recipient delivery policy", rules sections 4 and 10, docs/ledger.md
- * 1.6 and 2.7.
+ * Source: interface "Recipient delivery policy", rules section 4, docs/ledger.md 1.6 and
+ * 2.7.
  */
 import { secondMs } from "../codec/time.ts";
 import { type Fault, fault, isFault } from "../fault.ts";

@@ -5,8 +5,8 @@
  * `decide…` checks what the DID publishes and returns a replay claim. The operation runs
  * only after that claim was won. The order of checks is law: it decides what an outsider
  * can learn.
- * Source: interface "Signed Cache proof", rules sections 2, 3, 4, 6 and 10 ("Live
- * sessions").
+ * Source: interface "Signed Cache proof", rules sections 2, 3, 4, 5 ("Live sessions")
+ * and 6.
  */
 
 import canonicalize from "canonicalize";

@@ -2,7 +2,7 @@
  * Shapes of the Directory: closed bodies and open answers. A text whose refusal has its own
  * code (DIDs, actions, payloads) is only a text here and parsed by its route; counts and
  * lengths inside a document are the ledger's.
- * Source: interface "Resources and their fields" and "Endpoints", rules sections 4 and 10.
+ * Source: interface "Resources and their fields" and "Endpoints", rules section 4.
  */
 import { type Static, type TProperties, type TSchema, Type } from "@sinclair/typebox";
 import type { FaultCode } from "../fault.ts";

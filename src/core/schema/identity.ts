@@ -2,7 +2,7 @@
  * Shapes of what an identity publishes, as sent and as answered: its document with the
  * components, its policies and the links to them. The ledger checks counts and lengths
  * (422), not the shape (400).
- * Source: interface "DID document" and the two policy sections, rules sections 1, 4 and 10,
+ * Source: interface "DID document" and the two policy sections, rules sections 1 and 4,
  * docs/ledger.md 1.2 and 2.7.
  */
 import { Type } from "@sinclair/typebox";

@@ -4,7 +4,7 @@
  * with their answers about themselves; `directory.ts`, `identity.ts` and `messages.ts` next
  * to it hold the bodies. Members keep the names of the interface, and a refusal never
  * repeats what a caller sent. Objects of answers are open: later versions may add members.
- * Source: interface "Resources and their fields", rules sections 1, 3, 9 and 10.
+ * Source: interface "Resources and their fields", rules sections 1, 3 and 9.
  */
 import {
   FormatRegistry,

@@ -2,7 +2,7 @@
  * The Cache stores envelopes for the recipients that publish it. Reading, counting and removing them needs a proof
  * of the recipient. This file assembles the node and describes its routes; the handlers are in `store.ts` and
  * `retrieve.ts`.
- * Source: interface "Cache ({cache_url})", rules sections 6 and 10.
+ * Source: interface "Cache ({cache_url})", rules section 6.
  */
 
 import type { TSchema } from "@sinclair/typebox";

@@ -3,7 +3,7 @@
  * others. Known people and newcomers have a side each; of a side, most is floors, which no one else
  * can take, and the rest goes to those who need it, each at most half of what the others leave.
  * Also, what one client network may use of the whole store.
- * Source: D450, rules section 6 ("Strangers").
+ * Source: D450, rules section 6 ("Pools of a mailbox").
  */
 import type { Config } from "../../config/schema.ts";
 import { utf8 } from "../../core/codec/bytes.ts";

@@ -2,7 +2,7 @@
  * What a recipient does with its mailbox: read entries, chunks, ids and states, and acknowledge.
  * Each request proves the recipient first: decode the proof (form and time), decide it against the
  * document, claim its nonce, then the operation.
- * Source: interface "Signed Cache proof" and "Cached message entry", rules sections 3, 6 and 10.
+ * Source: interface "Signed Cache proof" and "Cached message entry", rules sections 3 and 6.
  */
 import type { Config } from "../../config/schema.ts";
 import { decodeUtf8, encodeBase64, type VerifySignature } from "../../core/codec/bytes.ts";

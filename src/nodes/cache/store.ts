@@ -2,7 +2,7 @@
  * Stores one envelope for its recipient: admission, one write, and the receipt with its event
  * proof. The route and the Relay of the same process use the same function. A `202` means that the
  * entry is durable.
- * Source: interface "Cache entry" and "Cache store receipt", rules sections 6 and 10.
+ * Source: interface "Cache entry" and "Cache store receipt", rules section 6.
  */
 import type { Config } from "../../config/schema.ts";
 import { encodeBase64, type VerifySignature } from "../../core/codec/bytes.ts";

@@ -4,7 +4,7 @@
  * Order of checks: shape, path equals body, form and time of the proof in headers (or the
  * permission to go without), who signed, nonce of the proof, then the rules of the ledger.
  * Source: interface "Recipient delivery policy" and "Persona delivery policy",
- * rules sections 4 and 10.
+ * rules section 4.
  */
 import type { Static, TSchema } from "@sinclair/typebox";
 import { type Did, parseDid } from "../../core/codec/did.ts";

@@ -3,7 +3,7 @@
  * know SCALE. It returns the complete body without the signature, the bytes to sign, and where the
  * body goes. It changes nothing. It refuses a body of the wrong shape and a document that breaks a
  * rule; whether an update fits the present document is checked when it is submitted.
- * Source: rules sections 4 ("Preparation") and 10.
+ * Source: rules section 4 ("Preparation").
  */
 import type { Static } from "@sinclair/typebox";
 import { encodeHex0x, renderPublicKey } from "../../core/codec/bytes.ts";

@@ -2,8 +2,8 @@
  * Registration of a DID and its state: `missing`, `pending` while this Directory has a submission
  * under way, `confirmed` once the finalized head has the DID. A receipt is written before the
  * submission, so that a crash in between is read as "under way", never as "nothing happened".
- * Source: interface "Registration state of a DID", rules sections 4 ("Order of checks on a
- * registration", "Idempotence") and 10.
+ * Source: interface "Registration state of a DID", rules section 4 ("Order of checks on a
+ * registration", "Idempotence").
  */
 import type { Static } from "@sinclair/typebox";
 import {

@@ -6,7 +6,7 @@
  * the host, one resolution, address rules, connection, request. The connection goes to the
  * checked address and to nothing else, TLS is checked for the published name, no redirect
  * is followed, no proxy is used, and the answer is read up to a cap and against a deadline.
- * Source: rules section 5 "Outbound requests", section 10 ("Relay", "Failed deliveries").
+ * Source: rules section 5 "Outbound requests", "Outbound bounds".
  */
 
 import { connect } from "node:net";

@@ -4,7 +4,7 @@
  * as the client reads it: otherwise a client that reads slowly, or not at all, would keep
  * three copies of its answer in memory for 30 s. It is counted until the last chunk is
  * read, and cut off when that takes too long.
- * Source: rules section 9 ("Long answers"), interface "Limits".
+ * Source: rules sections 6 ("Long answers") and 9 ("Bodies"), interface "Limits".
  */
 import { joinBytes } from "../../core/codec/bytes.ts";
 import { type Fault, fault, isFault } from "../../core/fault.ts";

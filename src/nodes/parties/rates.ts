@@ -2,7 +2,7 @@
  * Rates: a token bucket for each key over a bounded table. When the table is full, the bucket used
  * longest ago is forgotten, which gives its key a fresh burst: under a flood of keys the limiter
  * fails open, and its memory stays bounded.
- * Source: rules section 5 "Rate limits", section 9.
+ * Source: rules section 5 "Rate limits".
  */
 import { dayMs, secondMs } from "../../core/codec/time.ts";
 import { type Fault, fault } from "../../core/fault.ts";

@@ -2,8 +2,8 @@
  * The Relay: accepts one envelope per request and delivers it as the recipient's document
  * lists. It reads the outer members of the envelope and nothing else, admits by the rules
  * that the Cache has too, and answers a DeliveryResult for everything, refusals included.
- * Source: interface "Relay" and "Errors", rules sections 5 and 10 ("Order of checks on an
- * envelope").
+ * Source: interface "Relay" and "Errors", rules sections 2 ("Order of checks on an
+ * envelope") and 5.
  */
 
 import type { Config } from "../../config/schema.ts";

@@ -1,7 +1,7 @@
 /**
  * What a live session and its node send each other: the proof of a session, in headers or in the
  * first frame, the welcome, and what a client says of an envelope.
- * Source: rules sections 5 ("Live sessions") and 10.
+ * Source: rules section 5 ("Live sessions").
  */
 import { utf8 } from "../../../core/codec/bytes.ts";
 import { type Did, parseDid, parseUuid, type Uuid } from "../../../core/codec/did.ts";

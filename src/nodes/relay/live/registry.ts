@@ -4,8 +4,8 @@
  * laws: an envelope counts as delivered only when a client acknowledged it; all devices of the
  * recipient get it at once, and the first acknowledgement wins; a session that joins gets what is
  * delivered from then on after its welcome, which waits for what was delivered before, so that
- * nothing falls between the two. All that waits is bounded. Source: rules sections 5 ("Live
- * sessions", "Devices") and 10.
+ * nothing falls between the two. All that waits is bounded. Source: rules section 5 ("Live
+ * sessions", "Devices").
  */
 import type { ServerWebSocket } from "bun";
 import type { Config } from "../../../config/schema.ts";

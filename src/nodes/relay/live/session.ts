@@ -4,7 +4,7 @@
  * authorizes at this moment; and when the welcome is sent, whatever arrived earlier has
  * found its place, so that a client that pulls from its Cache after the welcome misses
  * nothing. `registry.ts` shows how an envelope reaches a session.
- * Source: rules section 5 "Live sessions" and section 10; docs/interface.md, "Live
+ * Source: rules section 5 "Live sessions"; docs/interface.md, "Live
  * sessions".
  */
 import type { WebSocketHandler } from "bun";
