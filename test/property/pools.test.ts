@@ -155,3 +155,9 @@ test("one sender alone holds half of the rest and its floor of an absent friend'
   await flood(byBytes, { dids: 1, networks: 0, bytes: 1_000_000 });
   expect(byBytes.size).toBe(4 + 27);
 });
+
+test("one network of newcomers holds half of the rest and its floor", async () => {
+  const world = new World(20);
+  await flood(world, { dids: 0, networks: 1 });
+  expect(world.size).toBe(2 + 501);
+});
