@@ -2,9 +2,9 @@
  * Strangers against the compiled executable, with an honest person measured next to them. Everything comes
  * over sockets from loopback addresses; each attacker is a process of its own (`abuse-attacker.ts`).
  *
- * - `mailbox`: one keyless client stores to one recipient as fast as it can. A known sender, a first-time
- *   sender that signs at the same address, and an unsigned one at another address keep getting 202; log and
- *   metrics say who fills whose mailbox. `mailbox-dev` is the same against `waypost dev`.
+ * - `mailbox`: one keyless client stores to one recipient as fast as it can. A known sender at the
+ *   same address, a first-time sender that signs, and an unsigned one, each at another address, keep getting
+ *   202, and a first-time sender at the same address 507 (D450); log and metrics say who fills whose mailbox. `mailbox-dev` is the same against `waypost dev`.
  * - `networks`: 200 networks, one after the other, store to one recipient what they get. Behind 1, 2, 5, 20 and 80 of
  *   them newcomers at further addresses get 202, and behind all of them anyone the recipient knows; once the
  *   recipient has acknowledged a page, newcomers get 202 again.
@@ -121,6 +121,7 @@ async function untilRefused(client: StageClient): Promise<void> {
 async function attackMailbox(stage: Stage): Promise<void> {
   const near = clientFrom("127.0.0.1", stage.url);
   const far = clientFrom("127.0.0.2", stage.url);
+  const third = clientFrom("127.0.0.3", stage.url);
   const [bob, alice, carol] = [
     await personAt(stage.url),
     await personAt(stage.url),
@@ -130,7 +131,7 @@ async function attackMailbox(stage: Stage): Promise<void> {
   await befriend(near, bob, alice);
   const end = launch({ kind: "flood", url: stage.url, from: "127.0.0.1", to: bob.did });
   await untilRefused(near);
-  const [known, signed, unsigned] = await Promise.all([
+  const [known, beside, signed, unsigned] = await Promise.all([
     measure(
       storeFrom(near, () => signedBy(alice, envelopeTo(bob))),
       seconds,
@@ -142,6 +143,11 @@ async function attackMailbox(stage: Stage): Promise<void> {
       50,
     ),
     measure(
+      storeFrom(third, () => signedBy(carol, envelopeTo(bob))),
+      seconds,
+      50,
+    ),
+    measure(
       storeFrom(far, () => envelopeTo(bob)),
       seconds,
       50,
@@ -149,10 +155,12 @@ async function attackMailbox(stage: Stage): Promise<void> {
   ]);
   console.log("  attacker", JSON.stringify(await end()));
   console.log("  known sender, same address", JSON.stringify(known));
-  console.log("  first-time sender that signs, same address", JSON.stringify(signed));
+  console.log("  first-time sender that signs, same address", JSON.stringify(beside));
+  console.log("  first-time sender that signs, another address", JSON.stringify(signed));
   console.log("  unsigned, another address", JSON.stringify(unsigned));
   expectOnly(known, 202, "a known sender");
-  expectOnly(signed, 202, "a first-time sender that signs");
+  expectOnly(beside, 507, "a first-time sender at the attacker's address");
+  expectOnly(signed, 202, "a first-time sender at another address");
   expectOnly(unsigned, 202, "an unsigned sender at another address");
   await stage.node().kill("SIGTERM");
   const line = (await stage.node().output())
