@@ -211,7 +211,9 @@ export class Environment {
     this.checkOpen();
     try {
       const found = this.databases[database].getBinaryFast(key);
-      return found === undefined ? null : plain(found);
+      if (found === undefined) return null;
+      this.map.read(found.length);
+      return plain(found);
     } catch (error) {
       throw unreadable(error);
     }
@@ -219,10 +221,10 @@ export class Environment {
 
   /** Reads the whole range at once: no cursor and no read transaction outlives the call. */
   range(database: DatabaseName, range: KeyRange): [Buffer, Uint8Array][] {
-    const copied = ({ key, value }: { key: Buffer; value: Buffer }): [Buffer, Uint8Array] => [
-      Buffer.from(key),
-      plain(value).slice(),
-    ];
+    const copied = ({ key, value }: { key: Buffer; value: Buffer }): [Buffer, Uint8Array] => {
+      this.map.read(value.length);
+      return [Buffer.from(key), plain(value).slice()];
+    };
     return this.reading(() => Array.from(this.databases[database].getRange(range), copied));
   }
 
@@ -292,7 +294,7 @@ export class Environment {
     } finally {
       this.isCommitting = false;
       for (const run of this.readers.splice(0)) run();
-      this.map.used();
+      this.map.committed();
     }
   }
 
@@ -421,7 +423,6 @@ export class Environment {
    */
   private async letGo(): Promise<void> {
     clearInterval(this.eachMinute);
-    this.map.end();
     while (!this.operations.isIdle && this.failure === null) await Bun.sleep(1);
     this.held.disk.close();
     if (this.failure !== null) return;

@@ -5,42 +5,49 @@
  * costs a fault of about a microsecond and no disk.
  */
 import { readFileSync, realpathSync } from "node:fs";
-import { secondMs } from "../../core/codec/time.ts";
 import { type SystemCalls, systemCalls } from "./system.ts";
 
 const dontNeed = 4;
 const pageBytes = 4_096;
 const mappedBytesMax = 16 * 1024 * 1024;
 
-/** Between two looks, of 20 µs each. A busy store maps 6 MiB meanwhile, in pieces of 64 KiB. */
+/** Between two looks, of 20 µs each, pass at most so long of commits, */
 const betweenLooksMs = 20;
+/** or so much that reads may have mapped: the system maps 64 KiB around a page that is read. */
+const betweenLooksBytes = 8 * 1024 * 1024;
+const aroundBytes = 64 * 1024;
 
 export type ReleasedMap = {
-  /** While the store is used: each commit calls it. */
-  readonly used: () => void;
-  readonly end: () => void;
+  /** With the length of each record that is read. */
+  readonly read: (bytes: number) => void;
+  /** After each commit, which maps what it changes in the library's thread. */
+  readonly committed: () => void;
 };
 
 /**
  * Releases the map of a file when more than 16 MiB of files are mapped beyond those of the
- * start. It looks once a second, for what only reads, and with commits more often.
+ * start.
  */
 export function releaseMapOf(file: string): ReleasedMap {
   const system = systemCalls;
-  if (system === null) return { used: () => {}, end: () => {} };
+  if (system === null) return { read: () => {}, committed: () => {} };
   const path = realpathSync(file);
   const first = mappedBytes() ?? 0;
   let dueMs = 0;
+  let readBytes = 0;
   const look = (): void => {
     dueMs = performance.now() + betweenLooksMs;
+    readBytes = 0;
     if ((mappedBytes() ?? 0) - first > mappedBytesMax) release(path, system);
   };
-  const timer = setInterval(look, secondMs);
-  timer.unref();
-  const used = (): void => {
+  const read = (bytes: number): void => {
+    readBytes += aroundBytes + bytes;
+    if (readBytes >= betweenLooksBytes) look();
+  };
+  const committed = (): void => {
     if (performance.now() >= dueMs) look();
   };
-  return { used, end: () => clearInterval(timer) };
+  return { read, committed };
 }
 
 function release(path: string, system: SystemCalls): void {
