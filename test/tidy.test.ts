@@ -273,7 +273,7 @@ describe("exports", () => {
     "core/message/bundle.ts": ["bundleKeyBytes"],
     // Tables that tests go through row by row.
     "core/ledger/refusals.ts": ["ledgerErrors"],
-    "client/identity/opening.ts": ["optionNames"],
+    "client/identity/opening.ts": ["optionShapes"],
     "cli/program.ts": ["createProgram"],
   };
 

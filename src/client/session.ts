@@ -7,7 +7,16 @@
 
 import { hourMs, secondMs } from "../core/codec/time.ts";
 import { deferred } from "../core/std/deferred.ts";
-import { attempt, backoffMs, ClientError, localError, pause, Wakeup } from "./base/failure.ts";
+import {
+  attempt,
+  backoffMs,
+  ClientError,
+  checkGiven,
+  localError,
+  pause,
+  Wakeup,
+} from "./base/failure.ts";
+import { text } from "./base/shapes.ts";
 import { type DeviceLink, Devices } from "./devices/devices.ts";
 import { historyMissing } from "./devices/facts.ts";
 import { renewPush } from "./devices/pushes.ts";
@@ -291,6 +300,7 @@ export class StoreSession {
     reason: string,
     agreed: ReportOptions,
   ): Promise<Sent> {
+    checkGiven(agreed, { operator: text });
     const { table, identity } = this.#own;
     const asked = { ...agreed, messages, reason };
     const { to, content, options } = await reportOf(identity.client, table, asked);

@@ -8,11 +8,12 @@ import type { Did } from "../core/codec/did.ts";
 import {
   abortedError,
   attempt,
-  checkNames,
+  checkGiven,
   localError,
   retryTemporary,
   untilAborted,
 } from "./base/failure.ts";
+import { abortSignal } from "./base/shapes.ts";
 import type { DeviceLink, Devices } from "./devices/devices.ts";
 import type { BackupState } from "./identity/backup.ts";
 import type { Guardian, GuardianChoice } from "./identity/guardians.ts";
@@ -31,8 +32,7 @@ import { loadIdentity } from "./keys/stored.ts";
 import { type Content, reactionContent, reactionType } from "./mail/content.ts";
 import type { Listener, Message, WaypostEvent } from "./mail/message.ts";
 import { OwnIdentity } from "./mail/own-identity.ts";
-import type { MessageOptions, Sent } from "./mail/send.ts";
-import { checkMessage } from "./mail/send.ts";
+import { checkMessage, type MessageOptions, type Sent } from "./mail/send.ts";
 import { clockProblem, timeoutMsDefault } from "./net/http.ts";
 import type { StoreSession } from "./session.ts";
 import type { StoreDriver } from "./store/driver.ts";
@@ -288,7 +288,6 @@ export class Waypost {
     reason = "",
     options: ReportOptions = {},
   ): Promise<Sent> {
-    checkNames(options, { operator: true });
     return this.#stored().report(messages, reason, options);
   }
 
@@ -316,7 +315,8 @@ export class Waypost {
   async *messages(
     options: { readonly signal?: AbortSignal } = {},
   ): AsyncGenerator<Message, void, undefined> {
-    checkNames(options, { signal: true });
+    checkGiven(options, { signal: abortSignal });
+    if (this.#closed.signal.aborted) return;
     const { signal = new AbortController().signal } = options;
     if (this.#session !== null && this.#options.acknowledge !== "by-hand")
       return yield* this.#session.messages(signal);

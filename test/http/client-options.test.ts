@@ -4,7 +4,7 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { ClientError } from "../../src/client/base/failure.ts";
-import { optionNames, type WaypostOptions } from "../../src/client/identity/opening.ts";
+import { optionShapes, type WaypostOptions } from "../../src/client/identity/opening.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import type { WaypostEvent } from "../../src/client/mail/message.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";
@@ -338,9 +338,60 @@ describe.each([
   });
 
   test("has a row for each option, and an unknown one is refused", async () => {
-    expect(Object.keys(rows).sort()).toEqual(Object.keys(optionNames).sort());
+    expect(Object.keys(rows).sort()).toEqual(Object.keys(optionShapes).sort());
     const wrong = { strore: memoryStore() } as Partial<WaypostOptions>;
     expect(await codeOf(open(wrong))).toBe("invalid_argument");
+  });
+
+  test.each([
+    { timeoutMs: -1 },
+    { timeoutMs: 0 },
+    { timeoutMs: "1s" },
+    { timeoutMs: 2 ** 31 },
+    { pollMs: 0 },
+    { pollMs: Number.NaN },
+    { rotateMs: "never" },
+    { retries: -1 },
+    { acknowledge: "by hand" },
+    { device: "a\n" },
+    { device: "x".repeat(129) },
+    { invitation: 5 },
+    { alias: 5 },
+    { signal: {} },
+    { store: memoryStore },
+    { store: {} },
+    { announce: "no" },
+    { onEvent: "show" },
+  ])("%j of another kind than the option's is refused", async (wrong) => {
+    expect(await codeOf(open(wrong as object))).toBe("invalid_argument");
+  });
+
+  test.each([
+    { name: 5 },
+    { mediaType: 5 },
+    { chunkBytes: -4 },
+    { chunkBytes: "x" },
+    { retries: "x" },
+    { mentions: "x" },
+    { replyTo: 5 },
+    { hint: "x" },
+  ])("a message with %j is refused, and not sent", async (wrong) => {
+    const me = await open();
+    expect(await codeOf(me.send(me.did, "hello", wrong as object))).toBe("invalid_argument");
+  });
+
+  test("what is given as undefined counts as not given, and options are an object", async () => {
+    const me = await open({ timeoutMs: undefined, onEvent: undefined } as object);
+    expect(await codeOf(me.send(me.did, "hello", { ttl: undefined } as object))).toBe(
+      "nothing thrown",
+    );
+    expect(await codeOf(Reflect.apply(Waypost.open, Waypost, []))).toBe("invalid_argument");
+  });
+
+  test("messages that are asked for after the end receive nothing", async () => {
+    const me = await open();
+    await me.close();
+    expect(await me.messages().next()).toEqual({ done: true, value: undefined });
   });
 
   test("calls that are unknown, over or stopped throw", async () => {

@@ -6,6 +6,7 @@
 
 import { minuteMs } from "../../core/codec/time.ts";
 import { deferred } from "../../core/std/deferred.ts";
+import { isRecord, problemOf, type Shape } from "./shapes.ts";
 
 /**
  * How an exchange failed. `unreadable` is an answer that breaks the interface, `distrusted` one
@@ -214,10 +215,15 @@ export async function untilAborted<T>(
 }
 
 /**
- * Throws `invalid_argument` for a name that is not an option: a typing error
- * would be ignored otherwise.
+ * Throws `invalid_argument` for a name that is not an option, because a typing error would be
+ * ignored otherwise, and for a value of another shape. `undefined` counts as not given.
  */
-export function checkNames(given: object, known: Readonly<Record<string, true>>): void {
-  const unknown = Object.keys(given).find((name) => known[name] === undefined);
-  if (unknown !== undefined) throw localError("invalid_argument", `there is no option ${unknown}`);
+export function checkGiven(given: object, shapes: Readonly<Record<string, Shape<unknown>>>): void {
+  if (!isRecord(given)) throw localError("invalid_argument", "options are an object");
+  for (const [name, value] of Object.entries(given)) {
+    const shape = shapes[name];
+    if (shape === undefined) throw localError("invalid_argument", `there is no option ${name}`);
+    const problem = value === undefined ? null : problemOf(shape, value, name);
+    if (problem !== null) throw localError("invalid_argument", problem);
+  }
 }

@@ -172,6 +172,20 @@ export function oneOf<const T extends string>(...texts: readonly T[]): Shape<T> 
   return custom<T>((value) => texts.some((one) => one === value), texts.join(" or "));
 }
 
+// ------------------------------------------------------------------------------------- of options
+
+/** What is judged where it is read. */
+export const anything = custom<unknown>(() => true, "");
+export const callable = custom((value) => typeof value === "function", "a function");
+export const abortSignal = custom(
+  (value) => isRecord(value) && typeof value["addEventListener"] === "function",
+  "an AbortSignal",
+);
+export const fromZero = custom(
+  (value) => typeof value === "number" && value >= 0,
+  "a number from 0",
+);
+
 // -------------------------------------------------------------------------- in texts that are kept
 
 const hexOf = (form: RegExp) =>

@@ -7,7 +7,19 @@
 import { encodeHex } from "../../core/codec/bytes.ts";
 import { deriveDid, isSelfCertifying } from "../../core/ledger/names.ts";
 import { withoutTrailingSlashes } from "../../core/message/proof.ts";
-import { checkNames, localError } from "../base/failure.ts";
+import { checkGiven, localError } from "../base/failure.ts";
+import {
+  abortSignal,
+  anything,
+  callable,
+  custom,
+  fromZero,
+  isRecord,
+  oneOf,
+  type Shape,
+  text,
+  truth,
+} from "../base/shapes.ts";
 import { ed25519PublicKey } from "../keys/crypto.ts";
 import type { KeyStore } from "../keys/key-stores.ts";
 import {
@@ -153,37 +165,57 @@ export async function makeIdentity(
   return (await loadIdentity(keys, name)) ?? identity;
 }
 
-export const optionNames: Readonly<Record<keyof WaypostOptions, true>> = {
-  url: true,
-  directoryUrl: true,
-  relayUrl: true,
-  cacheUrl: true,
-  keys: true,
-  store: true,
-  acknowledge: true,
-  name: true,
-  alias: true,
-  invitation: true,
-  device: true,
-  receipts: true,
-  acceptRequests: true,
-  allowRandom: true,
-  trust: true,
-  policy: true,
-  announce: true,
-  rotateMs: true,
-  timeoutMs: true,
-  pollMs: true,
-  retries: true,
-  waiting: true,
-  onEvent: true,
-  signal: true,
-  nowMs: true,
+/** Timers of the runtimes go as far. */
+const periodMsMax = 2 ** 31 - 1;
+const period = custom(
+  (value) => typeof value === "number" && value >= 1 && value <= periodMsMax,
+  `a number of milliseconds, from 1 to ${periodMsMax}`,
+);
+const rotationPeriod = custom(
+  (value) => value === false || (typeof value === "number" && value >= 0),
+  "a number of milliseconds, or false",
+);
+/** In the address of a live session, and a line of its proof. */
+const deviceName = custom(
+  (value) => typeof value === "string" && /^[^\p{Cc}]{1,128}$/u.test(value),
+  "1 to 128 characters without control characters",
+);
+const storeDriver = custom(
+  (value) => isRecord(value) && typeof value["apply"] === "function",
+  "a store, such as memoryStore()",
+);
+
+export const optionShapes: Readonly<Record<keyof WaypostOptions, Shape<unknown>>> = {
+  url: anything,
+  directoryUrl: anything,
+  relayUrl: anything,
+  cacheUrl: anything,
+  keys: anything,
+  store: storeDriver,
+  acknowledge: oneOf("saved", "by-hand"),
+  name: text,
+  alias: text,
+  invitation: text,
+  device: deviceName,
+  receipts: truth,
+  acceptRequests: truth,
+  allowRandom: truth,
+  trust: oneOf("proven", "logged"),
+  policy: text,
+  announce: truth,
+  rotateMs: rotationPeriod,
+  timeoutMs: period,
+  pollMs: period,
+  retries: fromZero,
+  waiting: anything,
+  onEvent: callable,
+  signal: abortSignal,
+  nowMs: callable,
 };
 
-/** Throws `invalid_argument` for an unknown option, and `no_store` for one that needs a store. */
+/** Throws `invalid_argument` for an unknown option or value, and `no_store` for one that needs a store. */
 export function checkOptions(options: WaypostOptions): void {
-  checkNames(options, optionNames);
+  checkGiven(options, optionShapes);
   const { store, receipts, acknowledge, acceptRequests } = options;
   if (receipts === true && store === undefined)
     throw localError("no_store", "receipts need a local store: give memoryStore(), for example");

@@ -194,7 +194,8 @@ export async function signRegistration(input: RegistrationInput): Promise<Record
     { did: document.id, alias, timestamp, pubkey, docBlob },
     binding,
   );
-  if (message === null) throw localError("invalid_alias", "the alias has no normal form");
+  if (message === null)
+    throw localError("invalid_alias", "an alias has 1 to 64 of a to z, 0 to 9, . _ and -");
   return {
     did: document.id,
     timestamp,

@@ -16,12 +16,19 @@ import { chunksMax } from "../../core/schema/chunks.ts";
 import {
   attempt,
   ClientError,
-  checkNames,
+  checkGiven,
   localError,
   type Retrying,
   retryTemporary,
 } from "../base/failure.ts";
 import {
+  abortSignal,
+  anything,
+  array,
+  callable,
+  custom,
+  fromZero,
+  isInteger,
   isRecord,
   keptBytes,
   keptBytes32,
@@ -34,7 +41,9 @@ import {
   optional,
   parseKept,
   renderKept,
+  type Shape,
   text,
+  truth,
 } from "../base/shapes.ts";
 import { hkdf, type Signer, signEd25519, uuidOf } from "../keys/crypto.ts";
 import { type Delivered, deliveredShape } from "../net/answers.ts";
@@ -328,29 +337,30 @@ export type MessageOptions = ContentNames &
     readonly signal?: AbortSignal;
   };
 
-const messageOptionNames: Readonly<Record<keyof MessageOptions, true>> = {
-  name: true,
-  mediaType: true,
-  onProgress: true,
-  retries: true,
-  ttl: true,
-  tag: true,
-  hint: true,
-  chunkBytes: true,
-  replyTo: true,
-  replyFrom: true,
-  group: true,
-  mentions: true,
-  isForwarded: true,
-  receipt: true,
-  trust: true,
-  anonymous: true,
-  signal: true,
+const chunkBytesShape = custom((value) => isInteger(value) && value >= 1, "an integer from 1");
+
+const messageOptions: Readonly<Record<keyof MessageOptions, Shape<unknown>>> = {
+  name: text,
+  mediaType: text,
+  onProgress: callable,
+  retries: fromZero,
+  ttl: anything,
+  tag: text,
+  hint: oneOf("direct", "cache"),
+  chunkBytes: chunkBytesShape,
+  replyTo: nullable(text),
+  replyFrom: nullable(text),
+  group: nullable(text),
+  mentions: array(text),
+  isForwarded: truth,
+  receipt: truth,
+  trust: oneOf("proven", "logged"),
+  anonymous: truth,
+  signal: abortSignal,
 };
 
-/** Throws `invalid_argument` for an unknown option. */
-export const checkMessage = (options: MessageOptions): void =>
-  checkNames(options, messageOptionNames);
+/** Throws `invalid_argument` for an unknown option or value. */
+export const checkMessage = (options: MessageOptions): void => checkGiven(options, messageOptions);
 
 // ------------------------------------------------------------------------------ posting to a Relay
 

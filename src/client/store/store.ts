@@ -6,8 +6,8 @@
 
 import { type Did, isDid } from "../../core/codec/did.ts";
 import { weekMs } from "../../core/codec/time.ts";
-import { attempt, checkNames, localError, pause } from "../base/failure.ts";
-import { parseValue } from "../base/shapes.ts";
+import { attempt, checkGiven, localError, pause } from "../base/failure.ts";
+import { anything, fromZero, parseValue, truth } from "../base/shapes.ts";
 import { membersOf } from "../groups/statements.ts";
 import { lastsSecondsMax, timerType } from "../mail/content.ts";
 import { receiptIdsMax } from "../mail/notes.ts";
@@ -194,7 +194,7 @@ export class LocalStore {
     conversation: string,
     options: { readonly before?: StoredMessage; readonly limit?: number } = {},
   ): Promise<StoredMessage[]> {
-    checkNames(options, { before: true, limit: true });
+    checkGiven(options, { before: anything, limit: fromZero });
     const { before, limit = pageMessages } = options;
     const prefix = messagesOf(this.#table, conversation);
     const page = {
@@ -271,7 +271,7 @@ export class LocalStore {
     conversation: string,
     choice: Partial<Pick<Chosen, "isPinned" | "isMuted" | "isArchived">>,
   ): Promise<void> {
-    checkNames(choice, { isPinned: true, isMuted: true, isArchived: true });
+    checkGiven(choice, { isPinned: truth, isMuted: truth, isArchived: truth });
     const nowMs = this.#own.arrivalMs();
     await this.#table.change(async (batch) => {
       await putChoice(this.#table, batch, conversation, { choice, nowMs });
