@@ -177,6 +177,31 @@ describe("a disk without room", () => {
     }
   }, 60_000);
 
+  test("keeps room for sweeps and acknowledgements when free pages are too scattered for large messages", async () => {
+    const path = folder();
+    mkdirSync(path, { mode: 0o700 });
+    const disk = smallDisk(join(path, "data.mdb"), 48 * mebibyte);
+    const sizes = { path, reserve_bytes: 8 * mebibyte, free_space_floor_bytes: mebibyte };
+    const store = await openLmdb(optionsOf(lmdbPlugin, sizes), testEnvironment(), { disk });
+    const { mailbox } = store.capabilities;
+    // Two pages each, of which every other one is free then.
+    const { stored } = await fillUp(mailbox!, 0, 6_000);
+    await ackAll(
+      mailbox!,
+      stored.filter((_, i) => i % 2 === 0),
+    );
+    await mailbox!.expire(2_000, 256);
+    for (let round = 0; round < 5; round++)
+      await fillUp(mailbox!, 100_000 + round * 1_000, 500_000, 16);
+    await ackAll(
+      mailbox!,
+      stored.filter((_, i) => i % 2 === 1),
+    );
+    await mailbox!.expire(2_000, 256);
+    expect((await fillUp(mailbox!, 500_000, 6_000, 160)).stored.length).toBe(160);
+    await store.close();
+  }, 60_000);
+
   test("takes many acknowledgements at once, also when records have used their part of the reserve", async () => {
     const path = folder();
     mkdirSync(path, { mode: 0o700 });

@@ -302,8 +302,9 @@ export class Environment {
   private refusals(operations: readonly WriteOperation[], end: number): Map<WriteKind, Refusal> {
     const sizes = new Map<WriteKind, number>();
     for (const { size } of operations) {
-      const perCommit = size.kind === "store" ? commitBytes : 0;
-      const each = size.kind === "store" ? bytesPerStore : 0;
+      const isStore = size.kind === "store" || size.kind === "large";
+      const perCommit = isStore ? commitBytes : 0;
+      const each = isStore ? bytesPerStore : 0;
       sizes.set(size.kind, (sizes.get(size.kind) ?? perCommit) + each + size.bytes);
     }
     const refusals = new Map<WriteKind, Refusal>();

@@ -93,7 +93,8 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
     const preview =
       (entry.onExpiry === "KeepHeaderPreview" ? entry.headerPreview : null) ?? noBytes;
     const bytes = bodyBytes(preview.length, entry.envelope.length);
-    return this.environment.join({ kind: "store", bytes }, () => {
+    const kind = bytes > largeBytes ? "large" : "store";
+    return this.environment.join({ kind, bytes }, () => {
       checkEntry(entry, quota);
       const outcome = this.index.admit(entry, quota);
       if (outcome.kind !== "stored") return outcome;
@@ -187,6 +188,8 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
 }
 
 const stored: StoreOutcome = { kind: "stored" };
+/** Sixteen pages side by side, which a file with free pages mostly has. */
+const largeBytes = 64 * 1_024;
 /** One record, and pages of trees. */
 const acksOf = (rows: number) => ({ kind: "removal", bytes: 4_096 + 64 * rows }) as const;
 /** Each row may be on another page of the index, and acknowledgements before it. */

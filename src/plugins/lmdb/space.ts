@@ -21,7 +21,7 @@ export type Disk = {
 };
 
 /** What kind of write asks: how much of the reserve it may use. */
-export type WriteKind = "store" | "record" | "removal";
+export type WriteKind = "large" | "store" | "record" | "removal";
 export type WriteSize = { readonly kind: WriteKind; readonly bytes: number };
 
 export type SpaceLimits = {
@@ -29,6 +29,16 @@ export type SpaceLimits = {
   readonly floorBytes: number;
   readonly reserveBytes: number;
 };
+
+/** What a write must leave of the reserve. */
+const leftBehind = { large: 1, store: 1, record: 1 / 2, removal: 1 / 32 };
+/** Of the smallest reserve 3.25 MiB, which the acknowledgements of one commit may need. */
+const forRemovals = 13 / 32;
+/**
+ * And what it must leave where it goes into free pages of the file. These are scattered: a large
+ * body seldom finds enough of them side by side, and takes of the reserve none the less.
+ */
+const leftInside = { large: 1 / 2, store: forRemovals, record: forRemovals, removal: 1 / 32 };
 
 /** With so many reserves left, the store is not ready. */
 const lowReserves = 3;
@@ -53,7 +63,7 @@ export type SpaceGuard = {
  * A store needs room for twice its bytes beyond a reserve; a smaller write may use half of the
  * reserve, and removals nearly all of it, so that a full node still answers pulls and
  * acknowledgements. When no more room can be set aside, writes go on only as long as enough pages
- * inside the file are free.
+ * inside the file are free, and as the reserve has enough for removals.
  * Source: rules section 3 (507 `storage_full`); the behavior of the library was measured.
  *
  * `pagesFree` returns how many bytes of pages inside the file are free.
@@ -104,12 +114,11 @@ export function openSpaceGuard(
   }
 
   function admits({ kind, bytes }: WriteSize, at: FileEnd): boolean {
-    const share = { store: 1, record: 1 / 2, removal: 1 / 32 }[kind];
     const room = roomOf(2 * bytes + reserveBytes, at);
-    if (room >= 2 * bytes + reserveBytes * share) return true;
-    // Free pages are scattered, and a change copies the pages above it: four times the bytes, and a
-    // margin. Growth that they can't prevent still has the rest of the reserve.
-    return room >= 2 * bytes + reserveBytes / 32 && pagesFree() >= 4 * bytes + reserveBytes / 4;
+    if (room >= 2 * bytes + reserveBytes * leftBehind[kind]) return true;
+    // A change copies the pages above it: four times the bytes, and a margin.
+    const isRoomInside = pagesFree() >= 4 * bytes + reserveBytes / 4;
+    return isRoomInside && room >= 2 * bytes + reserveBytes * leftInside[kind];
   }
 
   function checkRoom(size: WriteSize, end: number): void {
