@@ -101,7 +101,7 @@ if (absence !== null) {
       "full_page_writes=off",
       "jit=off",
       "max_connections=50",
-      "shared_buffers=64MB",
+      "shared_buffers=16MB",
     ];
     server = await startPostgres(settings, folderInMemory());
   }, 60_000);

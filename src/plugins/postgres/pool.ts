@@ -110,6 +110,12 @@ export class Pool {
     return new SqlConnection(this.servers, this.pulse);
   }
 
+  /** Works once with one of the pool's connections, which no other work uses meanwhile. */
+  withConnection<T>(work: (connection: SqlConnection) => Promise<T>): Promise<T> {
+    const once = { again: () => false, msMax: this.settings.statement_timeout_ms };
+    return this.withSlot(({ connection }) => work(connection), once);
+  }
+
   /** As `Servers.askStandby`. */
   askStandby(text: string, parameters: readonly Parameter[]): Promise<SqlRow[] | null> {
     return this.servers.askStandby(this.named(text), parameters);

@@ -23,17 +23,19 @@ export async function refusePooler(pool: Pool): Promise<void> {
  * other's transaction, or another one for the one's next.
  */
 async function hasSessions(pool: Pool): Promise<boolean> {
-  const [one, other] = [pool.newConnection(), pool.newConnection()];
+  const other = pool.newConnection();
   try {
-    await Promise.all([sessionOf(one), sessionOf(other)]);
-    const before = await sessionOf(one);
-    await other.query("begin");
-    const meanwhile = await sessionOf(other);
-    const after = await sessionOf(one);
-    await other.query("commit");
-    return before === after && before !== meanwhile;
+    return await pool.withConnection(async (one) => {
+      await Promise.all([sessionOf(one), sessionOf(other)]);
+      const before = await sessionOf(one);
+      await other.query("begin");
+      const meanwhile = await sessionOf(other);
+      const after = await sessionOf(one);
+      await other.query("commit");
+      return before === after && before !== meanwhile;
+    });
   } finally {
-    await Promise.all([one.close(), other.close()]);
+    await other.close();
   }
 }
 
