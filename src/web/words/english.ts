@@ -243,10 +243,10 @@ export const english = {
   inviteCode: "Your invitation as a QR code",
   inviteLink: "Your invitation link",
   copyLink: "Copy link",
-  whoComes: "Who comes by it",
-  acceptsFirst: "is accepted, the first one within a week",
-  acceptsAll: "is accepted, everybody within a week",
-  acceptsNone: "asks first",
+  whoComes: "Who opens the link",
+  acceptsFirst: "is accepted: the first one, within a week",
+  acceptsAll: "is accepted: everybody, within a week",
+  acceptsNone: "has to ask first",
   write: "Write",
   writeTo: "Or write to a link, an address or a name",
   pasteHere: "Paste it here",
@@ -271,13 +271,13 @@ export const english = {
   deleteConversationAsk: "Delete the whole conversation from this device?",
   askingServer: "Asking the server…",
   comparingText:
-    "Look at these numbers together, by phone or side by side. If both of you see the same, no one stands between you.",
+    "Look at these letters and digits together, by phone or side by side. If both of you see the same, no one stands between you.",
   keysDiffer:
     "The server shows other keys than before, and nothing explains it. Compare before you write.",
   numbersBefore: "Before, they were {}",
   isCompared: "You have compared them, and no key has changed since.",
   haveCompared: "We have compared them",
-  comparedNoted: "Noted: you have compared these numbers.",
+  comparedNoted: "Noted: you have compared them.",
   samePicture: "The same as a picture",
 
   // Groups
