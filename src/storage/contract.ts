@@ -1,17 +1,22 @@
 /**
- * The storage contract: what a driver offers, as capabilities made of domain operations, with their laws.
+ * The storage contract: what a driver offers, as capabilities made of domain operations, with their
+ * laws.
  *
  * Laws of every operation:
- * - It is atomic: it happens wholly or not at all, and concurrent calls behave as if they ran in some order.
- * - Its promise settles only when the outcome survives the death of the machine: a `202` promises that. Only a driver
- *   that keeps everything in memory is exempt.
- * - Time is a parameter: a driver never reads a clock to decide (only the embedded ledger's block timer does). A
- *   shared database removes nothing before its end by its own clock, and is `unavailable` while the two are far apart.
- *   Several nodes may share a store, so a call may have an earlier time than the call before it, by as much
- *   as the clocks of the nodes differ. What has ended at one time may stay ended for every later call.
- * - Bytes and objects are not shared: after the promise settles, the caller owns what it passed in and what it got.
+ * - It is atomic: it happens wholly or not at all, and concurrent calls behave as if they ran in
+ *   some order.
+ * - Its promise settles only when the outcome survives the death of the machine: a `202` promises
+ *   that. Only a driver that keeps everything in memory is exempt.
+ * - Time is a parameter: a driver never reads a clock to decide (only the embedded ledger's block
+ *   timer does). A shared database removes nothing before its end by its own clock, and is
+ *   `unavailable` while the two are far apart. Several nodes may share a store, so a call may have
+ *   an earlier time than the call before it, by as much as the clocks of the nodes differ. What has
+ *   ended at one time may stay ended for every later call.
+ * - Bytes and objects are not shared: after the promise settles, the caller owns what it passed in
+ *   and what it got.
  * - A refusal by the domain is a value. An operating failure is a thrown `StoreError`.
  * - `null` means "known to be absent", never "could not find out".
+ *
  * The conformance kit in `test/conformance` checks these laws for every driver.
  */
 import type { Did, MailboxKey, Uuid } from "../core/codec/did.ts";
@@ -34,9 +39,12 @@ import type { MailboxQuota } from "./quota.ts";
 import type { ParsedOptions } from "./setting-problem.ts";
 
 /**
- * `unavailable`: try again later; the store recovers by itself. `busy`: another process has opened the store, which
- * belongs to one at a time. `full`: there is no room. `corrupt`: stored bytes are damaged. `closed`: the store was
- * closed. `partial`, of `probe` only: one of several databases is away, and the rest of the store works.
+ * - `unavailable`: try again later; the store recovers by itself.
+ * - `partial`, of `probe` only: one of several databases is away, and the rest of the store works.
+ * - `busy`: another process has opened the store, which belongs to one at a time.
+ * - `full`: there is no room.
+ * - `corrupt`: stored bytes are damaged.
+ * - `closed`: the store was closed.
  */
 export type StoreErrorCode = "unavailable" | "partial" | "busy" | "full" | "corrupt" | "closed";
 
@@ -52,7 +60,7 @@ export class StoreError extends Error {
   }
 }
 
-// ---------------------------------------------------------------------------------------------- mailbox
+// ----------------------------------------------------------------------------------------- mailbox
 
 export type Chunk = { readonly groupId: Uuid; readonly sequence: number; readonly total: number };
 
@@ -62,15 +70,15 @@ export type MailboxEntry = {
   readonly chunk: Chunk | null;
   readonly storedAtMs: number;
   readonly expiresAtMs: number;
-  /** What remains after expiry. It remains until `keptUntilMs` (`expiresAtMs` plus the entry's life again). */
+  /** What remains after expiry, until `keptUntilMs` (`expiresAtMs` plus the entry's life again). */
   readonly onExpiry: ExpirationBehavior;
   readonly keptUntilMs: number;
   /** First bytes of the decoded encrypted header, for `KeepHeaderPreview`; at most 4,096. */
   readonly headerPreview: Uint8Array | null;
   /**
-   * Groups that the entry belongs to for the quota and for statistics: at most 4 different
-   * texts, each of 1 to 48 characters of `A-Za-z0-9_:-`. Stored with the entry. One that begins with `from:` names its
-   * author (`authorIn`), and is known for as long as the id.
+   * Groups that the entry belongs to for the quota and for statistics: at most 4 different texts,
+   * each of 1 to 48 characters of `A-Za-z0-9_:-`. Stored with the entry. One that begins with
+   * `from:` names its author (`authorIn`), and is known for as long as the id.
    */
   readonly labels: readonly string[];
   /** The normal form of the envelope: JSON bytes that answers contain unchanged. */
@@ -97,15 +105,15 @@ export type StoreOutcome =
   | { readonly kind: "full"; readonly scope: "pool" | "store_share"; readonly label: string };
 
 /**
- * A position in the order of one mailbox, opaque to everybody but the driver. It stays valid after a restart.
- * Printable: at most 64 characters of `A-Za-z0-9_-`.
+ * A position in the order of one mailbox, opaque to everybody but the driver. It stays valid after
+ * a restart. Printable: at most 64 characters of `A-Za-z0-9_-`.
  */
 export type Cursor = string;
 
 export type PageRequest = {
   /**
-   * Return entries that arrived after this cursor; `null` starts with the oldest. Any other text is a `Fault`
-   * (`invalid_request`).
+   * Return entries that arrived after this cursor; `null` starts with the oldest. Any other text is
+   * a `Fault` (`invalid_request`).
    */
   readonly after: Cursor | null;
   readonly entriesMax: number;
@@ -144,21 +152,20 @@ export type RemovedMessage = Pick<MailboxEntry, "messageId" | "labels">;
 export type MailboxStats = { readonly entries: number; readonly bytes: number };
 
 /**
- * Messages waiting for recipients. A driver treats the recipient's `MailboxKey` as an opaque text of at most 160
- * characters.
- * The bytes that a read has answered are the reader's own: changing them does not change the store, and no later
- * operation changes them.
+ * Messages waiting for recipients. A `MailboxKey` is an opaque text of at most 160 characters. The
+ * bytes that a read has answered are the reader's own: no later operation changes them.
  */
 export interface Mailbox {
   /**
-   * Stores an entry once per (recipient, message id). Duplicates, chunk conflicts and quotas are decided
-   * inside the write, so that of concurrent stores of one id exactly one is `stored`. Checks run in this
-   * order: duplicate, chunk conflict, quota of the recipient, its places, quota of the store, its share. An expired
-   * entry counts towards no quota and conflicts with nothing, and its id may be stored again; while many have just
-   * expired, a driver may throw `unavailable` where it would refuse. An entry with `expiresAtMs <= storedAtMs` is a bug
-   * of the caller: it throws a `RangeError`.
-   * Quotas of a recipient and its pools are exact. The quota of the store and its share are exact in a store
-   * that one process owns; in a shared store the quota may lag by the writes in flight, and the share by minutes.
+   * Stores an entry once per (recipient, message id). All is decided inside the write: of
+   * concurrent stores of one id exactly one is `stored`.
+   * - Order: duplicate, chunk conflict, quota of the recipient, its places, quota of the store, its
+   *   share.
+   * - An expired entry counts towards no quota and conflicts with nothing, and its id may be stored
+   *   again. While many have just expired, a driver may throw `unavailable` instead of refusing.
+   * - Quotas of a recipient and its pools are exact. Those of the store are exact where one process
+   *   owns it; in a shared one the quota may lag by the writes in flight, the share by minutes.
+   * - An entry with `expiresAtMs <= storedAtMs` is a bug of the caller: it throws a `RangeError`.
    */
   store(entry: MailboxEntry, quota: MailboxQuota): Promise<StoreOutcome>;
   /** The active entries of a recipient, oldest first. */
@@ -166,16 +173,14 @@ export interface Mailbox {
   /** The same entries without their envelopes; `bytesMax` does not apply. */
   summary(recipient: MailboxKey, page: PageRequest): Promise<Page<MessageSummary> | Fault>;
   /**
-   * The active entries among `messageIds`, in the order asked; the others are left out. The caller asks for
-   * at most 1,000 ids and bounds their bytes by the summary.
+   * The active entries among `messageIds`, in the order asked; the others are left out. The caller
+   * asks for at most 1,000 ids and bounds their bytes by the summary.
    */
   read(recipient: MailboxKey, messageIds: readonly Uuid[], nowMs: number): Promise<HeldMessage[]>;
-  /**
-   * The active chunks of one group, by sequence number. Costs as much as the group has chunks, whatever else is held.
-   */
+  /** The active chunks of one group, by sequence number. The cost grows with these chunks alone. */
   chunks(recipient: MailboxKey, groupId: Uuid, nowMs: number): Promise<MessageSummary[]>;
   message(recipient: MailboxKey, messageId: Uuid, nowMs: number): Promise<MessageState>;
-  /** What a store of an envelope with this id and digest would find; `null` when the id is free. Reads no envelope. */
+  /** What a store with this id and digest would find; `null`: the id is free. Reads no envelope. */
   known(
     recipient: MailboxKey,
     { messageId, digest }: Pick<MailboxEntry, "messageId" | "digest">,
@@ -183,8 +188,9 @@ export interface Mailbox {
   ): Promise<KnownMessage | null>;
   /**
    * Acknowledges the active entries among `messageIds` in one write and returns them, sorted by id.
-   * An acknowledged id is remembered until its expiry, so that a late store of it is a `duplicate`. After its expiry
-   * it is absent, whatever `onExpiry` is. An acknowledged chunk no longer belongs to its group.
+   * An acknowledged id is remembered until its expiry, so that a late store of it is a `duplicate`.
+   * After its expiry it is absent, whatever `onExpiry` is. An acknowledged chunk no longer belongs
+   * to its group.
    */
   remove(
     recipient: MailboxKey,
@@ -192,9 +198,10 @@ export interface Mailbox {
     nowMs: number,
   ): Promise<RemovedMessage[]>;
   /**
-   * Claims a tag and removes, in one write: after a crash either both are done or neither.
-   * Returns `null` and removes nothing while an earlier claim of the tag lasts. A caller uses a tag for one recipient
-   * only, and not in `replay` too: a store of several databases keeps the claim with the mailbox.
+   * Claims a tag and removes, in one write: after a crash either both are done or neither. Returns
+   * `null` and removes nothing while an earlier claim of the tag lasts. A caller uses a tag for one
+   * recipient only, and not in `replay` too: a store of several databases keeps the claim with the
+   * mailbox.
    */
   claimAndRemove(
     claim: TagClaim,
@@ -203,37 +210,38 @@ export interface Mailbox {
     nowMs: number,
   ): Promise<RemovedMessage[] | null>;
   /**
-   * Frees records that are due at `nowMs`, at most `limit` in one write, and returns how many. An entry
-   * that leaves something behind is due twice: for its envelope at expiry, and for the rest at `keptUntilMs`.
-   * A result below `limit` means nothing else is due; the caller repeats until then. A store may instead free all
-   * records of a time span together, when all have ended; the span counts as one record.
+   * Frees records that are due at `nowMs`, at most `limit` in one write, and returns how many. An
+   * entry that leaves something behind is due twice: for its envelope at expiry, and for the rest
+   * at `keptUntilMs`. A result below `limit` means nothing else is due; the caller repeats until
+   * then. A store may instead free all records of a time span together, when all have ended; the
+   * span counts as one record.
    */
   expire(nowMs: number, limit: number): Promise<number>;
   /**
-   * Count and envelope bytes of all active entries. Exact in a store that one process owns; a shared
-   * store may lag by some seconds.
+   * Count and envelope bytes of all active entries. Exact in a store that one process owns; a
+   * shared store may lag by some seconds.
    */
   stats(nowMs: number): Promise<MailboxStats>;
-  /** When the active entry that has waited longest was stored; `null` without any. Costs a look at each mailbox. */
+  /** When the oldest active entry was stored; `null` without any. Looks at each mailbox. */
   oldest(nowMs: number): Promise<number | null>;
 }
 
-// ----------------------------------------------------------------------------------------------- replay
+// ------------------------------------------------------------------------------------------ replay
 
 export type TagClaim = { readonly tag: string; readonly untilMs: number };
 
 export interface Replay {
   /**
-   * Claims a tag until `untilMs`. Returns `true` to exactly one caller, and `false` while an earlier claim
-   * lasts (`untilMs > nowMs`); a refused claim does not change that time. A tag is a text of 1 to
-   * 512 arbitrary characters, U+0000 included, compared exactly.
+   * Claims a tag until `untilMs`. Returns `true` to exactly one caller, and `false` while an
+   * earlier claim lasts (`untilMs > nowMs`); a refused claim does not change that time. A tag is a
+   * text of 1 to 512 arbitrary characters, U+0000 included, compared exactly.
    */
   claim(tag: string, untilMs: number, nowMs: number): Promise<boolean>;
-  /** Forgets claims that have ended at `nowMs` (removal-time.ts), at most `limit` in one write; returns how many. */
+  /** Forgets at most `limit` claims that have ended at `nowMs`, in one write; returns how many. */
   expire(nowMs: number, limit: number): Promise<number>;
 }
 
-// --------------------------------------------------------------------------------------------- receipts
+// ---------------------------------------------------------------------------------------- receipts
 
 export type ReceiptPage = {
   readonly after: string | null;
@@ -241,11 +249,11 @@ export type ReceiptPage = {
   readonly nowMs: number;
 };
 
-/** Small records that must survive a restart: pending registrations, relay results, subscriptions to pushes. */
+/** Small records that survive a restart: pending registrations, relay results, subscriptions. */
 export interface Receipts {
-  /** Sets or replaces a value. A key is a text of 1 to 512 bytes in UTF-8; a value has at most 64 KiB. */
+  /** Sets or replaces a value of at most 64 KiB. A key is a text of 1 to 512 bytes in UTF-8. */
   put(key: string, value: Uint8Array, untilMs: number): Promise<void>;
-  /** Sets a value unless one is valid at `nowMs`. Returns `null` when it was set, else the valid value. */
+  /** Sets a value unless one is valid at `nowMs`; returns `null`, or else the valid value. */
   putIfAbsent(
     key: string,
     value: Uint8Array,
@@ -256,18 +264,16 @@ export interface Receipts {
   /** With `value`, only while that stands under the key: what replaced it stays. */
   remove(key: string, value?: Uint8Array): Promise<void>;
   /**
-   * The records that are valid at `nowMs` and whose keys begin with `prefix`, in the driver's order of keys, at most
-   * `limit` of those after the key `after`. Fewer than `limit` are the last ones. A prefix begins with a slash: drivers
-   * need no order of other keys.
+   * The records that are valid at `nowMs` and whose keys begin with `prefix`, in the driver's order
+   * of keys, at most `limit` of those after the key `after`. Fewer than `limit` are the last ones.
+   * A prefix begins with a slash: drivers need no order of other keys.
    */
   scan(prefix: string, page: ReceiptPage): Promise<(readonly [key: string, value: Uint8Array])[]>;
-  /**
-   * Forgets records that have ended at `nowMs` (`untilMs <= nowMs`), at most `limit` in one write; returns how many.
-   */
+  /** Forgets at most `limit` records with `untilMs <= nowMs`, in one write; returns how many. */
   expire(nowMs: number, limit: number): Promise<number>;
 }
 
-// ----------------------------------------------------------------------------------------------- ledger
+// ------------------------------------------------------------------------------------------ ledger
 
 export type Block = { readonly number: bigint; readonly hash: string; readonly timeMs: number };
 
@@ -276,8 +282,9 @@ export type LedgerHead = {
   readonly finalized: Block;
   readonly blockTimeMs: number;
   /**
-   * When the finalized state was certainly the present one: a chain makes blocks all the time, so it is the time of its
-   * last one; the embedded ledger makes blocks of calls alone, so it is now, unless its blocks fail.
+   * When the finalized state was certainly the present one: a chain makes blocks all the time, so
+   * it is the time of its last one; the embedded ledger makes blocks of calls alone, so it is now,
+   * unless its blocks fail.
    */
   readonly asOfMs: number;
 };
@@ -303,11 +310,11 @@ export interface LedgerReader {
   /** Throws `unavailable` when the ledger can't be read. So does every read below. */
   head(): Promise<LedgerHead>;
   bounds(): Promise<LedgerBounds>;
-  /** The state of one DID at the finalized head; an unknown DID has `record` null and counters 0. */
+  /** One DID at the finalized head; an unknown one has `record` null and counters 0. */
   account(did: Did): Promise<Account>;
   /**
-   * What proves the keys of a self-certifying DID (docs/trust.md "Key proofs"), as of the finalized head or later;
-   * `null` for every other DID, and where the ledger keeps no proofs.
+   * What proves the keys of a self-certifying DID (docs/trust.md "Key proofs"), as of the finalized
+   * head or later; `null` for every other DID, and where the ledger keeps no proofs.
    */
   keyProof(did: Did): Promise<Uint8Array | null>;
   /** The DID that owns an alias in normal form. */
@@ -316,22 +323,23 @@ export interface LedgerReader {
   aliasReserve(alias: string): Promise<AliasReserve | null>;
   policy<Scope extends PolicyScope>(scope: Scope, key: string): Promise<PolicyOf<Scope> | null>;
   /**
-   * Another number whenever a read may answer something else than before; `null` where that can't be said, as while a
-   * change is under way or where others write the ledger too.
+   * Another number whenever a read may answer something else than before; `null` where that can't
+   * be said, as while a change is under way or where others write the ledger too.
    */
   stamp(): number | null;
 }
 
 export interface LedgerWriter {
   /**
-   * Submits a call to the ledger. Once the promise resolves with a submission, the call survives a restart
-   * and ends as `finalized`, `failed` or `dropped`. A `Fault` refuses a call that would fail against the
-   * finalized state, that needs a counter value which a pending call uses (`nonce_mismatch`), or that takes
-   * an alias which a pending call of another DID takes (`alias_taken`). Of concurrent calls with one counter
-   * value, or of several DIDs for one alias, exactly one is accepted.
+   * Submits a call to the ledger. Once the promise resolves with a submission, the call survives a
+   * restart and ends as `finalized`, `failed` or `dropped`. A `Fault` refuses a call that would
+   * fail against the finalized state, that needs a counter value which a pending call uses
+   * (`nonce_mismatch`), or that takes an alias which a pending call of another DID takes
+   * (`alias_taken`). Of concurrent calls with one counter value, or of several DIDs for one alias,
+   * exactly one is accepted.
    */
   submit(call: LedgerCall, label: string): Promise<Submission | Fault>;
-  /** The state of a submission; `null` when it is unknown or older than the driver's stated retention. */
+  /** `null` when it is unknown, or older than the driver says that it keeps submissions. */
   submission(txHash: string): Promise<Submission | null>;
   /** The 32-byte account that signs owner calls and owns the DIDs registered here. */
   operator(): Promise<Uint8Array>;
@@ -341,7 +349,7 @@ export interface LedgerWriter {
 
 export interface Ledger extends LedgerReader, LedgerWriter {}
 
-// ----------------------------------------------------------------------------------------------- driver
+// ------------------------------------------------------------------------------------------ driver
 
 export type Capabilities = {
   readonly mailbox?: Mailbox;
@@ -358,7 +366,7 @@ export interface Store {
   readonly capabilities: Capabilities;
   /** A cheap readiness check: resolves when reads and writes work, else throws a `StoreError`. */
   probe(): Promise<void>;
-  /** Finishes the running operations and releases everything. Later calls throw `closed`. Idempotent. */
+  /** Finishes what runs and releases everything. Later calls throw `closed`. Idempotent. */
   close(): Promise<void>;
 }
 
@@ -368,19 +376,19 @@ export type StoreEnvironment = {
   readonly now: () => number;
   readonly log: BusEnvironment["log"];
   /**
-   * Reports, once, that the store broke a promise or can't keep one: the program stops at once. An unreachable
-   * database is `unavailable`, not fatal.
+   * Reports, once, that the store broke a promise or can't keep one: the program stops at once. An
+   * unreachable database is `unavailable`, not fatal.
    */
   readonly fatal: (reason: string) => void;
-  /** Entries that ended later may not be removed yet, because the clock may be wrong (removal-time.ts). */
+  /** What ended later may not be removed yet: the clock may be wrong (removal-time.ts). */
   readonly removableMs?: () => number;
-  /** Names the log of a new embedded ledger; `elsewhere`: another process has the Directory, and names it. */
+  /** Names the log of a new embedded ledger; `elsewhere`: the process of the Directory names it. */
   readonly logKey?: NoteKey | "elsewhere";
   readonly bus?: Bus;
   readonly gauge?: RegisterGauge;
 };
 
-/** One record of a store, for moving between drivers and formats. `ledger` pairs belong to the embedded ledger. */
+/** A record of a store, for moving between drivers and formats. `ledger`: the embedded one. */
 export type StoreRecord =
   /** The entry of an acknowledged or kept id has an empty envelope. */
   | {
@@ -415,16 +423,16 @@ export type ImportTarget = Required<Pick<Capabilities, "mailbox" | "replay" | "r
 export type FillStore = (target: ImportTarget) => Promise<void>;
 
 /**
- * Work that an operator starts in a separate process. `records`, `backup` and `verify` run while a node has the store
- * open, and see its state as of their beginning; the others need the store closed. Those that return a text describe
- * in it what they did. A failure throws a `StoreError`.
+ * Work that an operator starts in a separate process. `records`, `backup` and `verify` run while a
+ * node has the store open, and see its state as of their beginning; the others need the store
+ * closed. Those that return a text describe in it what they did. A failure throws a `StoreError`.
  */
 export type StoreMaintenance = {
-  /** All records of the store, the older of a mailbox first. Damaged ones are left out and reported to `skipped`. */
+  /** All records, the older of a mailbox first; damaged ones go to `skipped` instead. */
   readonly records: (skipped: (problem: string) => void) => AsyncIterable<StoreRecord>;
   /**
-   * Makes the store out of what `fill` writes. Before that has ended without throwing, it does not open as a store.
-   * Refuses a store that holds something; run an interrupted import again.
+   * Makes the store out of what `fill` writes. Before that has ended without throwing, it does not
+   * open as a store. Refuses a store that holds something; run an interrupted import again.
    */
   readonly import: (fill: FillStore) => Promise<void>;
   /** `null` where a database has its own tools for these. */
@@ -434,10 +442,10 @@ export type StoreMaintenance = {
 export type FileMaintenance = {
   /** Copies the store into the folder `to`. An interrupted copy does not open as a store. */
   readonly backup: (to: string) => Promise<string>;
-  /** Creates the store from a backup, after renaming an existing one. Run an interrupted restore again. */
+  /** Makes the store from a backup, and renames an existing one. Run an interrupted one again. */
   readonly restore: (from: string) => Promise<string>;
   readonly verify: () => Promise<VerifyReport>;
-  /** Gives room that is free inside the store back to the disk. An interrupted one changes nothing. */
+  /** Gives room that is free inside back to the disk. An interrupted one changes nothing. */
   readonly compact: () => Promise<string>;
 };
 
@@ -445,12 +453,13 @@ export interface StoragePlugin<Options = unknown> {
   /** Name in the configuration. */
   readonly name: string;
   readonly provides: readonly CapabilityName[];
-  /** Parses the configured table synchronously: into options, or into every problem with its setting's name. */
+  /** Into options, or into every problem with its setting's name. Synchronous. */
   parseOptions(input: unknown): ParsedOptions<Options>;
   open(options: Options, environment: StoreEnvironment): Promise<Store>;
   /**
-   * Brings the base of the store (a database's schema) to the version of this program, then moves places of a store
-   * over several databases, and returns a text about what was done; `null` where there is nothing to prepare.
+   * Brings the base of the store (a database's schema) to the version of this program, then moves
+   * places of a store over several databases, and returns a text about what was done; `null` where
+   * there is nothing to prepare.
    */
   readonly migrate: ((options: Options, move?: PlaceMove) => Promise<string>) | null;
   readonly maintenance: ((options: Options) => StoreMaintenance) | null;

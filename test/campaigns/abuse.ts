@@ -389,12 +389,14 @@ async function attackSlowly(stage: Stage): Promise<void> {
   const client = clientFrom("127.0.0.1", stage.url);
   const [bob, carol] = [await personAt(stage.url), await personAt(stage.url)];
   await registerAll(client, [bob, carol]);
+  // A newcomer's network has no room for 25 MB.
+  await befriend(client, bob, carol);
   const group = Bun.randomUUIDv7();
   const payload = { ciphertext_b64: "A".repeat(1_000_000) };
   for (let sequence = 0; sequence < groupChunks; sequence++) {
     const place = { message_group_id: group, sequence_number: sequence, total_chunks: groupChunks };
     const chunk = envelopeTo(bob, { payload, ...place, delivery_hint: "chunked" });
-    const { status, body } = await client.post("/cache/store", chunk);
+    const { status, body } = await client.post("/cache/store", signedBy(carol, chunk));
     if (status !== 202) throw new Error(`a chunk was answered with ${status} ${body}`);
   }
   const before = residentMib(stage.node().pid);

@@ -3,9 +3,8 @@
  * for over the admin socket, done or refused, in a store of the node. Records end after 400 days.
  * Changes, looks and refused requests have a bound each, a user a quarter of it, and of that each
  * action as much as the others leave, so that no kind, user or action pushes out what another one
- * has few of. The same look again within
- * a minute counts in the record that is there; so do all refused requests of a user for one
- * action, whatever they concern.
+ * has few of. The same look again within a minute counts in the record that is there; so do all
+ * refused requests of a user for one action, whatever they concern.
  * Source: D634.
  */
 
