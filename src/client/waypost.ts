@@ -1,6 +1,6 @@
 /**
- * `Waypost`: an identity that sends and receives. `open` creates and registers it on first use and waits until it is
- * settled; later it loads the identity. The functions below (`client.ts` and the routes) can be used alone.
+ * `Waypost`: an identity that sends and receives. `open` creates and registers it on first use, and
+ * loads it later. The functions of `parts.ts` can be used alone.
  * Source: docs/client.md.
  */
 
@@ -79,8 +79,8 @@ export class Waypost {
   }
 
   /**
-   * Opens the identity of the key store, or creates and registers one. Throws refusals of the Directory, such as
-   * `alias_taken`, and `aborted` when the signal was.
+   * Opens the identity of the key store, or creates and registers one. Throws refusals of the
+   * Directory, such as `alias_taken`, and `aborted` when the signal was.
    */
   static async open(options: WaypostOptions): Promise<Waypost> {
     checkOptions(options);
@@ -145,7 +145,7 @@ export class Waypost {
     }
   }
 
-  /** For the functions of `parts.ts`: changes of the document, policies and aliases (docs/client.md). */
+  /** For the functions of `parts.ts`: changes of the document, policies and aliases. */
   get client(): Client {
     return this.#identity.client;
   }
@@ -170,8 +170,8 @@ export class Waypost {
   }
 
   /**
-   * On a new device: a code to show to another one, and the identity once that has accepted it. `cancel` ends the wait,
-   * which takes ten minutes at most.
+   * On a new device: a code to show to another one, and the identity once that has accepted it.
+   * `cancel` ends the wait, which takes ten minutes at most.
    */
   static async link(options: WaypostOptions & { readonly store: StoreDriver }): Promise<{
     readonly code: string;
@@ -196,39 +196,38 @@ export class Waypost {
   }
 
   /**
-   * What to compare with a person, by phone say: both see the same text in `is`, 20 characters for each of the two. Also while
-   * the person is distrusted: then `was` is the text of what was seen before. Throws `proof_missing` for random DIDs, and
-   * `change_pending` while one of the two replaces the root key.
+   * What to compare with a person: both see the same text in `is`, 20 characters for each of them.
+   * For a distrusted person `was` has the text of what was seen before. Throws `proof_missing` for
+   * random DIDs, and `change_pending` while one of the two replaces the root key.
    */
   async fingerprint(to: string): Promise<Fingerprint> {
     return (await import("./trust/fingerprint.ts")).fingerprintOfTarget(this.#identity, to);
   }
 
   /**
-   * The user has compared a fingerprint with the person, and both saw `text` (`is`): remembered on this device until a key of
-   * either changes. A person who was distrusted is believed again. Throws `identity_changed` when the text is another one by
-   * now.
+   * Both saw `text` (`is`): remembered on this device until a key of either changes. A distrusted
+   * person is believed again. Throws `identity_changed` when the text is another one by now.
    */
   async setCompared(to: string, text: string): Promise<void> {
     await (await import("./trust/fingerprint.ts")).setCompared(this.client, this.did, to, text);
   }
 
-  /** What a new device and the one that accepted it show alike: 20 characters of this identity's keys. */
+  /** What a new device and the one that accepted it both show: 20 characters of the own keys. */
   async ownFingerprint(): Promise<string> {
     return (await import("./trust/fingerprint.ts")).ownFingerprint(this.client, this.did);
   }
 
   /**
-   * Forgets what a DID or an alias was, after `identity_changed` or `record_went_back`: what is proven next is believed. An
-   * alias is no longer watched as an own one.
+   * After `identity_changed` or `record_went_back`: believes what is proven next of a DID or an
+   * alias. An own alias is no longer watched.
    */
   async forget(target: string): Promise<void> {
     await (await import("./trust/own.ts")).forget(this.client, this.did, target);
   }
 
   /**
-   * Has the document name the addresses that `open` was given, after `address_differs`: the nodes have got others, or this
-   * identity is to receive elsewhere. Where other nodes answer at the former ones, these stay behind them.
+   * After `address_differs`: the document names the addresses that `open` was given. Where other
+   * nodes answer at the former ones, these stay behind them.
    */
   async move(): Promise<void> {
     const { client, waiting } = this.#identity;
@@ -248,16 +247,16 @@ export class Waypost {
     else this.#identity.emit({ type: "address_differs", ...found });
   }
 
-  /** Looks whether somebody else has changed this identity: `stranger_change`. `messages` does so every hour. */
+  /** Looks for changes of this identity by others: `stranger_change`. `messages` does so hourly. */
   async watch(): Promise<void> {
     await this.#upkeep.watch();
   }
 
-  // ---------------------------------------------------------------------------------------------- sending
+  // --------------------------------------------------------------------------------------- sending
 
   /**
-   * Sends to a DID or an alias. After a temporary failure it tries again with identical bytes. Times give the order of what
-   * was sent to one recipient. Throws `closed` after `close`.
+   * Sends to a DID or an alias, and again with identical bytes after a temporary failure. Times
+   * give the order of what was sent to one recipient. Throws `closed` after `close`.
    */
   async send(to: string, content: Content, options: MessageOptions = {}): Promise<Sent> {
     checkMessage(options);
@@ -278,10 +277,10 @@ export class Waypost {
   }
 
   /**
-   * Shows the operator of the Directory chosen messages of others, with what proves who wrote them, sealed to the identity
-   * that its node names; `reason` in own words. Waits in the outbox like any message. Throws `no_operator`,
-   * `operator_reported` where that is an author of the messages, and `identity_changed` where the node named another one
-   * before: then show `operator`, and call again with whom the user has agreed to.
+   * Seals messages of others, with what proves who wrote them, to the operator whom the Directory's
+   * node names. Waits in the outbox like any message. Throws `no_operator`, `operator_reported`
+   * where the operator wrote one of them, and `identity_changed` where the node named another one
+   * before: then show `operator`, and call again with the one that the user agreed to.
    */
   async report(
     messages: readonly StoredMessage[],
@@ -291,12 +290,12 @@ export class Waypost {
     return this.#stored().report(messages, reason, options);
   }
 
-  /** Whom reports go to, and whom the node named before, where that was somebody else; `null` where it names no one. */
+  /** Whom reports go to, and whom the node named before if another; `null`: it names no one. */
   async operator(): Promise<Operator | null> {
     return (await import("./trust/operator.ts")).operatorAt(this.client);
   }
 
-  /** Says for a moment that this user writes to a person or a group, who must be known. Call it at each key. */
+  /** Says for a moment that this user writes to a known person or group. Call it at each key. */
   async typing(conversation: string, isTyping = true): Promise<void> {
     await this.#stored().typing(conversation, isTyping);
   }
@@ -306,11 +305,11 @@ export class Waypost {
     return this.#stored().groups;
   }
 
-  // -------------------------------------------------------------------------------------------- receiving
+  // ------------------------------------------------------------------------------------- receiving
 
   /**
-   * Yields every message to this identity, the waiting ones first, then new ones, until the loop ends, the signal is aborted,
-   * or `close` is called. Acknowledge each message after you have stored it.
+   * Yields every message, the waiting ones first, then new ones, until the loop ends, the signal is
+   * aborted, or `close` is called. Acknowledge each message after you have stored it.
    */
   async *messages(
     options: { readonly signal?: AbortSignal } = {},
@@ -340,7 +339,7 @@ export class Waypost {
     }
   }
 
-  /** Saves what waits in the Caches now, and acknowledges it: for a store that was opened `by-hand`. */
+  /** Saves what waits in the Caches, and acknowledges it: for a store that was opened `by-hand`. */
   receiveWaiting(): Promise<PollResult> {
     return this.#stored().receiveWaiting();
   }
@@ -373,8 +372,8 @@ export class Waypost {
   }
 
   /**
-   * Keys, people and history as one sealed file, made while it is read; what arrives meanwhile waits. From then on this device
-   * has a DID of its own, at which a copy that is restored next to it informs it.
+   * Keys, people and history as one sealed file, made while it is read; what arrives meanwhile
+   * waits. From then on this device has a DID of its own, where a restored copy of it reaches it.
    */
   async backup(options: { readonly passphrase: string }): Promise<ReadableStream<Uint8Array>> {
     const session = this.#session;
@@ -386,23 +385,23 @@ export class Waypost {
     return backup(renderIdentity(secrets), session?.table ?? null, options.passphrase, made);
   }
 
-  /** Of the last backup that this device made: `outdated` ones restore history alone, so ask for another. */
+  /** Of the last backup of this device. An `outdated` one restores history alone: make another. */
   async backupState(): Promise<BackupState> {
     const { backupState } = await import("./identity/backup.ts");
     return backupState(this.client.known.memory, this.#identity.secrets);
   }
 
   /**
-   * Gives each of three people a share of a new root key: any two can restore it, none alone. They are known people, whose
-   * fingerprints the user was shown; former guardians and stolen keys are worth nothing then. Needs a store. Throws
-   * `guardian_unknown`, `proof_missing` or `identity_changed`.
+   * Gives each of three known people, whose fingerprints the user was shown, a share of a new root
+   * key: any two can restore it, none alone. Former shares and stolen keys are worth nothing then.
+   * Needs a store. Throws `guardian_unknown`, `proof_missing` or `identity_changed`.
    */
   async appointGuardians(guardians: readonly GuardianChoice[]): Promise<void> {
     this.#stored();
     await (await import("./identity/guardians.ts")).appointGuardians(this, guardians);
   }
 
-  /** The guardians who were appointed on this device, and whether they have the share of the root key in force. */
+  /** Who was appointed on this device, and whether they have the share of the root key in force. */
   async guardians(): Promise<Guardian[]> {
     this.#stored();
     return (await import("./identity/guardians.ts")).listGuardians(this);
@@ -415,7 +414,7 @@ export class Waypost {
     await this.#identity.lock();
   }
 
-  /** Ends `messages()`, and nothing is sent from then on. The next run gets every message that was not acknowledged. */
+  /** Ends `messages()` and sending. The next run gets every message that was not acknowledged. */
   async close(): Promise<void> {
     this.#closed.abort();
     (await this.#passing)?.close();
@@ -471,11 +470,11 @@ export class Waypost {
     };
   }
 
-  // ------------------------------------------------------------------------------------------------- keys
+  // ------------------------------------------------------------------------------------------ keys
 
   /**
-   * Replaces the key that others seal to when it is due, follows a replacement by another device, and destroys old
-   * secrets. `open` and `messages` call it.
+   * Replaces the key that others seal to when it is due, follows a replacement by another device,
+   * and destroys old secrets. `open` and `messages` call it.
    */
   async rotate(): Promise<void> {
     await this.#upkeep.rotate();

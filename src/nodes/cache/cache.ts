@@ -1,7 +1,7 @@
 /**
- * The Cache stores envelopes for the recipients that publish it. Reading, counting and removing them needs a proof
- * of the recipient. This file assembles the node and describes its routes; the handlers are in `store.ts` and
- * `retrieve.ts`.
+ * The Cache stores envelopes for the recipients that publish it. Reading and removing them needs a
+ * proof of the recipient. This file assembles the node and describes its routes; the handlers are
+ * in `store.ts` and `retrieve.ts`.
  * Source: interface "Cache ({cache_url})", rules section 6.
  */
 
@@ -120,8 +120,8 @@ export type Cache = {
   /** For a Relay in the same process: the same checks in the same order as the route. */
   readonly store: (envelope: Envelope, submitted: Submitted) => Promise<StoreReceipt | Fault>;
   /**
-   * For a Relay: the receipt of an envelope that was stored here before; 409 `duplicate_conflict`, or `null` when its
-   * id is not known.
+   * For a Relay: the receipt of an envelope that was stored here before; 409 `duplicate_conflict`,
+   * or `null` when its id is not known.
    */
   readonly recall: (
     envelope: Envelope,
@@ -160,8 +160,8 @@ type CacheNode = StoreParts &
   };
 
 /**
- * Half of the connections to a database. Two hundred pulls that came in one moment held 300 MiB of envelopes of 1.5 MB
- * before any of them was refused; of envelopes of 11 MB, sixteen at once held 350.
+ * Pages that are read at once: half of the connections to a database. Without a bound, 200 pulls in
+ * one moment held 300 MiB of envelopes of 1.5 MB before any was refused.
  */
 const readsAtOnce = 4;
 
@@ -267,7 +267,7 @@ async function store(node: CacheNode, call: Call): Promise<Answer | Fault> {
   return isFault(receipt) ? receipt : { status: 202, json: receipt };
 }
 
-// ------------------------------------------------------------------------------------------------ routes
+// ------------------------------------------------------------------------------------------ routes
 
 const proofCodes = [
   "invalid_request",
