@@ -1,5 +1,6 @@
 /**
- * The devices of an identity: linking a new one by a code that it shows, and removing one by keys that it never sees.
+ * The devices of an identity: linking a new one by a code that it shows, and removing one by keys
+ * that it never sees.
  * Source: docs/client.md "Devices".
  */
 import { encodeHex } from "../../core/codec/bytes.ts";
@@ -154,8 +155,8 @@ export class Devices {
   }
 
   /**
-   * Goes on with replacements of the keys and removals that were interrupted, or that another replacement overtook, until they
-   * hold. The first failure is an event.
+   * Goes on with replacements and removals that were interrupted, or that another replacement
+   * overtook, until they hold. The first failure is an event.
    */
   async #resume(): Promise<void> {
     if (this.#isResuming) return;
@@ -180,7 +181,7 @@ export class Devices {
     });
   }
 
-  /** Again whatever the answer was: a network that asks for a login, or a proxy before the Directory, may have given it. */
+  /** Again whatever the answer was: a network's login page or a proxy may have given it. */
   async #openSoon(failures: number): Promise<void> {
     if (this.#signal.aborted || !((await attempt(() => this.#open())) instanceof ClientError))
       return;
@@ -190,12 +191,9 @@ export class Devices {
   }
 
   #failed(error: unknown): void {
-    if (!this.#signal.aborted)
-      this.#own.identity.emit({
-        type: "failed",
-        what: "devices",
-        error: error instanceof ClientError ? error : localError("unusable", String(error)),
-      });
+    if (this.#signal.aborted) return;
+    const known = error instanceof ClientError ? error : localError("unusable", String(error));
+    this.#own.identity.emit({ type: "failed", what: "devices", error: known });
   }
 
   /** The DID of this device has secrets of its own. @internal */
@@ -251,7 +249,7 @@ export class Devices {
     };
   }
 
-  /** A copy that is restored next to this device can inform it: this device has a DID and a key, which the backup names. @internal */
+  /** Makes the DID and key that a backup names: a copy reaches this device by them. @internal */
   async beforeBackup(): Promise<void> {
     await this.#mustLead();
     const { link } = await this.#open();
@@ -261,7 +259,7 @@ export class Devices {
     });
   }
 
-  /** Looks whether keys that another device has made are in force, and goes on with them. @internal */
+  /** Goes on with keys that another device has made, when they are in force. @internal */
   async look(): Promise<void> {
     const { deviceDid } = await this.#table.meta();
     if (deviceDid !== "" && (await this.#ring.settle()).isChanged)
@@ -289,9 +287,9 @@ export class Devices {
       throw localError("not_leading", "another tab leads: only it speaks with other devices");
   }
 
-  // ------------------------------------------------------------------------------------------------- linking
+  // --------------------------------------------------------------------------------------- linking
 
-  /** Whether this device was linked and still lacks people or groups of the history: nothing is read before. */
+  /** Whether this device still lacks people or groups of the history: nothing is read before. */
   isWaiting(): Promise<boolean> {
     return this.#facts.isWaiting();
   }
@@ -309,7 +307,7 @@ export class Devices {
   }
 
   /**
-   * For one new device: a code for `Waypost.link({ invitation })`, which registers it within 15 minutes; `null` where the
+   * For one new device: a code for `Waypost.link({ invitation })`, for 15 minutes; `null` where the
    * Directory registers without. Throws `rate_limited` after eight in a day.
    */
   async invitation(): Promise<DeviceInvitation | null> {
@@ -317,7 +315,7 @@ export class Devices {
     return (await import("./inviting.ts")).inviteDevice({ client, identity });
   }
 
-  /** Gives a new device the keys, and then the history. Throws `invalid_code`, `code_expired` or `too_many_devices`. */
+  /** Gives keys, then history. Throws `invalid_code`, `code_expired` or `too_many_devices`. */
   async acceptLink(text: string, name = "device"): Promise<void> {
     const code = parseCode(text, this.#own.nowMs());
     await this.#mustLead();
@@ -355,7 +353,7 @@ export class Devices {
     if (sent instanceof ClientError) throw sent;
   }
 
-  /** Sealed to the key of the code, so that it does not matter what the Directory says of the new device. */
+  /** Sealed to the key of the code, whatever the Directory says of the new device. */
   async #give(link: DeviceLink, code: Code, given: Readonly<Record<string, unknown>>) {
     const way = { from: link.did, to: code.did };
     const content = await this.#ring.forNewDevice(given, way, code.key);
@@ -371,11 +369,12 @@ export class Devices {
     return this.#table.sweep(historyOf(this.#table, did), () => true, this.#signal);
   }
 
-  // ------------------------------------------------------------------------------------------------ removing
+  // -------------------------------------------------------------------------------------- removing
 
   /**
-   * Makes new keys, gives them to the other devices, and publishes them: from then on the removed device can't read, sign
-   * or publish. Called again, it goes on or is done. Throws `no_device`, and `devices_changed` when one came since `list`.
+   * Makes new keys, gives them to the other devices, and publishes them: then the removed device
+   * can't read, sign or publish. Called again, it goes on or is done. Throws `no_device`, and
+   * `devices_changed` when one came since `list`.
    */
   async remove(did: string): Promise<void> {
     const looked = this.#looked;
@@ -389,10 +388,10 @@ export class Devices {
   }
 
   /**
-   * New keys of this identity. Devices that `keep` does not name, or that the user has not seen, are removed; all stay without
-   * it. Of the services in the document those stay that this device has named or begun with, and those whose ids `services`
-   * has; of methods that it doesn't hold those whose ids `methods` has, or without it those that it has added. Ids mean what
-   * the last `replacement` has shown under them, or else what is there now.
+   * New keys. Devices that `keep` does not name, or that the user has not seen, are removed; all
+   * stay without it. Services stay that this device has named or begun with, and `services`; of
+   * other methods `methods`, or without it those that it has added. Ids mean what the last
+   * `replacement` has shown under them, or else what is there now.
    */
   async replaceKeys({ keep, ...ids }: Replacing = {}): Promise<void> {
     const { keptParts } = await import("../identity/replacement.ts");
@@ -409,7 +408,7 @@ export class Devices {
     await this.#renewed;
   }
 
-  /** Before `remove` and `replaceKeys`: every device, method, agreement and service that is not of this device alone. */
+  /** What `remove` and `replaceKeys` would touch: what is not of this device alone. */
   async replacement(): Promise<Replacement> {
     const { client, secrets } = this.#own.identity;
     const { recordReplacement } = await import("../identity/replacement.ts");
@@ -452,7 +451,7 @@ export class Devices {
     return changed;
   }
 
-  /** New keys. Those of a replacement that was interrupted, which that device may have, end first. */
+  /** New keys. Those of an interrupted replacement, which that device may have, end first. */
   async #newKeys(kept: KeptParts | null, stays: readonly Did[]): Promise<Identity> {
     await this.#change((stored) => stored);
     await this.#endReplacing(kept);
@@ -463,7 +462,7 @@ export class Devices {
     return next;
   }
 
-  /** With what the user has ticked since then, if anything was asked. Says whether there was one to end. */
+  /** With what the user has ticked since then. Says whether there was one to end. */
   async #endReplacing(kept: KeptParts | null = null): Promise<boolean> {
     const { memory } = this.#own.identity.client.known;
     if (!(await isReplacing(memory, this.#own.identity.secrets))) return false;
