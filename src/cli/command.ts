@@ -56,6 +56,9 @@ export function parseBetween(min: number, max: number): (text: string) => number
   };
 }
 
+/** What commands at a node read when they are told of no other. */
+export const defaultConfigFile = "waypost.toml";
+
 /** Numbers on the wire are at most a u32. */
 export const parseCount = parseBetween(0, 2 ** 32 - 1);
 

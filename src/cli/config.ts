@@ -20,9 +20,7 @@ import { errorText } from "../core/fault.ts";
 import { natsOptions } from "../plugins/bus/nats.ts";
 import { optionSchemas } from "../plugins/load.ts";
 import type { InputProblem } from "../storage/setting-problem.ts";
-import { countOf, createReport } from "./command.ts";
-
-export const defaultConfigFile = "waypost.toml";
+import { countOf, createReport, defaultConfigFile } from "./command.ts";
 
 export function registerConfigCommand(program: Command): void {
   const config = program
@@ -75,7 +73,7 @@ async function checkConfigFile({
 /**
  * `toServe` checks certificate and signing key as well, which only a process that listens needs.
  */
-type ReadOptions = { readonly toServe?: boolean };
+export type ReadOptions = { readonly toServe?: boolean };
 
 /** Reads a file and the overrides of the environment; throws a failure that lists every problem. */
 export async function readConfig(file: string, options: ReadOptions = {}): Promise<Config> {

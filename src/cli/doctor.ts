@@ -23,8 +23,15 @@ import { late, withDeadline } from "../core/std/bounded.ts";
 import { groupId, namesPeers, userId } from "../nodes/http/peer.ts";
 import { removeStaleSocket } from "../nodes/http/server.ts";
 import type { OpenStep } from "../storage/bind.ts";
-import { askJson, createReport, type JsonReply, probeTimeoutMs, renderBytes } from "./command.ts";
-import { defaultConfigFile, foldersOf, nearestFolder, readConfig, warningsOf } from "./config.ts";
+import {
+  askJson,
+  createReport,
+  defaultConfigFile,
+  type JsonReply,
+  probeTimeoutMs,
+  renderBytes,
+} from "./command.ts";
+import { foldersOf, nearestFolder, readConfig, warningsOf } from "./config.ts";
 
 /** A warning may be intended, or can't be checked while no node runs. */
 type Finding = {

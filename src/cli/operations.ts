@@ -9,10 +9,11 @@ import { createInterface } from "node:readline";
 import type { Command } from "commander";
 import { failed, failedInResult } from "../app/failure.ts";
 import { isRecord } from "../client/base/shapes.ts";
+import type { Config } from "../config/schema.ts";
 import { isDid } from "../core/codec/did.ts";
 import { parseNetwork } from "../core/message/address.ts";
-import { askJson, createReport, parseUrl, printable } from "./command.ts";
-import { defaultConfigFile, readConfig } from "./config.ts";
+import { askJson, createReport, defaultConfigFile, parseUrl, printable } from "./command.ts";
+import type { ReadOptions } from "./config.ts";
 import { confirmed } from "./did-change.ts";
 
 const askTimeoutMs = 60_000;
@@ -42,6 +43,12 @@ export const addNodeFlags = (command: Command): Command =>
 export const devFolder = ".waypost";
 export const devSocketName = "admin.sock";
 
+/** A command with `--socket` does without the schema, which takes longer to load than the rest. */
+async function configOf(file: string | undefined, options: ReadOptions = {}): Promise<Config> {
+  const { readConfig } = await import("./config.ts");
+  return readConfig(file ?? defaultConfigFile, options);
+}
+
 /**
  * In a folder without a configuration file where `waypost dev` runs, the commands ask that node.
  */
@@ -54,7 +61,7 @@ async function socketOf({ config, socket }: NodeFlags): Promise<string> {
       `no ${defaultConfigFile} is here: name the node by --config, or by --socket <data>/${devSocketName}`,
     );
   }
-  const { server } = await readConfig(config ?? defaultConfigFile);
+  const { server } = await configOf(config);
   const address = server.admin_listen.find((one) => one.startsWith("unix:"));
   if (address !== undefined) return address.slice("unix:".length);
   const example = 'admin_listen = ["unix:/var/lib/waypost/admin.sock"]';
@@ -104,8 +111,7 @@ export function registerOperationsCommands(program: Command): void {
 
 async function reload(flags: NodeFlags): Promise<void> {
   // A file with a problem is reported here, with its place, and never reaches the node.
-  if (flags.socket === undefined)
-    await readConfig(flags.config ?? defaultConfigFile, { toServe: true });
+  if (flags.socket === undefined) await configOf(flags.config, { toServe: true });
   const answer = await askNode(flags, "/operations/reload", {});
   if (answer["ok"] !== true)
     throw failed(printable(`nothing was changed: ${String(answer["reason"])}`));

@@ -19,8 +19,8 @@ import type { Config, ConfigInput } from "../config/schema.ts";
 import { isPublicAddress, parseAddress } from "../core/message/address.ts";
 import { createLog, type LogSink } from "../nodes/http/log.ts";
 import { version } from "../version.ts";
-import { isCompiled, parseBetween } from "./command.ts";
-import { checkEnvironment, defaultConfigFile, readConfig, warningsOf } from "./config.ts";
+import { defaultConfigFile, isCompiled, parseBetween } from "./command.ts";
+import { checkEnvironment, readConfig, warningsOf } from "./config.ts";
 import { devFolder, devSocketName } from "./operations.ts";
 
 export function registerServeCommands(program: Command): void {

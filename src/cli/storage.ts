@@ -32,8 +32,7 @@ import {
   reportEach,
   theOne,
 } from "./chosen-stores.ts";
-import { createReport, ownCommand, parseBetween, print } from "./command.ts";
-import { defaultConfigFile } from "./config.ts";
+import { createReport, defaultConfigFile, ownCommand, parseBetween, print } from "./command.ts";
 import { askNode } from "./operations.ts";
 import { backup, restoreStore } from "./store-backups.ts";
 

@@ -35,6 +35,21 @@ describe("the help of every command", () => {
     expect(text).not.toContain("Example:");
   });
 
+  test("is the same where no other command is loaded", async () => {
+    const names = program.commands.map((command) => command.name());
+    const alone = await Promise.all(names.map((name) => createProgram(false, name)));
+    const found = alone.map(({ commands }, n) => {
+      const command = commands.find((one) => one.name() === names[n]);
+      return { loads: commands.length, help: command?.helpInformation() };
+    });
+    expect(found.map(({ help }) => help)).toEqual(
+      program.commands.map((command) => command.helpInformation()),
+    );
+    // With `licenses`, and those of the same file.
+    const most = found.filter(({ loads }, n) => names[n] !== "licenses" && loads > 5);
+    expect(most).toEqual([]);
+  });
+
   test("ends with an example where people begin, which names flags that the command has, and all that it needs", () => {
     expect(helps.length).toBeGreaterThan(50);
     const begun: string[] = [];
