@@ -30,13 +30,14 @@ export function registerExplainCommand(program: Command): void {
     .description(
       "explain why an envelope would or would not reach a DID, an alias, or an identity of this machine",
     )
-    .option("--sender <did>", "envelopes of this sender")
+    .option("--sender <target>", "envelopes of this sender, named in the same ways")
     .option("--client <address>", "envelopes that come from this address");
   clientCommand(addPlaceFlags(command), async (session, flags: ExplainFlags, target: string) => {
-    const did = isDid(target) ? target : await session.find(target);
+    const didOf = async (name: string) => (isDid(name) ? name : session.find(name));
+    const did = await didOf(target);
     const answer = await askNode(flags, "/operations/explain", {
       recipient: did,
-      sender: flags.sender ?? null,
+      sender: flags.sender === undefined ? null : await didOf(flags.sender),
       client: flags.client ?? null,
     });
     const { reachable, digest, steps, results } = answer as NodeAnswer;

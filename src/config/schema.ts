@@ -74,7 +74,9 @@ const serverSchema = z.strictObject({
   log_level: z
     .enum(["debug", "info", "warn", "error"])
     .prefault("info")
-    .describe("Lowest level that is logged. `info` includes a line for every request."),
+    .describe(
+      "Lowest level that is logged: `debug`, `info`, `warn` or `error`. `info` includes a line for every request.",
+    ),
   app: z
     .string()
     .regex(
@@ -182,7 +184,7 @@ const directorySchema = z.strictObject({
     .enum(["open", "invite", "closed"])
     .prefault("open")
     .describe(
-      "Who registers a DID: everyone, those with an invitation (`waypost invite`), or no one.",
+      "Who registers a DID: everyone (`open`), those with an invitation (`invite`, `waypost invite`), or no one (`closed`).",
     ),
   registration_proofs: z
     .array(z.enum(["v3", "v2", "v1"]))

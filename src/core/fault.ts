@@ -142,12 +142,18 @@ export function describeFault(code: FaultCode): { code: FaultCode; status: numbe
 
 // ----------------------------------------------------------------------------------- thrown errors
 
+/** What the operating system refused has these too. */
+type SystemError = { readonly code: string; readonly syscall: string; readonly path: string };
+
 /**
  * The message of a thrown value, which need not be an `Error`. For operators, in a sentence
  * that names what failed.
  */
 export function errorText(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
+  if (!(error instanceof Error)) return String(error);
+  const { code, syscall, path, message }: Error & Partial<SystemError> = error;
+  const isTaken = code === "EEXIST" && syscall === "mkdir";
+  return isTaken ? `${path} exists already: a folder was to be made there` : message;
 }
 
 /** The same with the stack, if it has one. For logs of bugs. */

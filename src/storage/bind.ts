@@ -103,7 +103,7 @@ export function planStores({ stores, plugins, needs, pluginProblems = [] }: Stor
     if (plugin === undefined) {
       if (pluginProblems.some(({ setting }) => setting === `${place}.plugin`)) continue;
       const known = plugins.map((one) => one.name);
-      const message = `no plugin "${settings.plugin}"${meant(settings.plugin, known)}; there are ${known.join(", ")}`;
+      const message = `no plugin "${settings.plugin}"; there are ${known.join(", ")}${meant(settings.plugin, known)}`;
       problems.push({ setting: `${place}.plugin`, message });
       continue;
     }

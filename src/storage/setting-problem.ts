@@ -12,7 +12,17 @@ export type ParsedOptions<Options> =
   | { readonly ok: false; readonly problems: readonly InputProblem[] };
 
 /** What a finding of the schema is about. */
-type ZodIssue = { readonly code?: string; readonly expected?: unknown; readonly input?: unknown };
+type ZodIssue = {
+  readonly code?: string;
+  readonly expected?: unknown;
+  readonly input?: unknown;
+  /** With `too_small` and `too_big`: what has the bound. */
+  readonly origin?: string;
+  readonly minimum?: unknown;
+  readonly maximum?: unknown;
+  /** With `invalid_value`: all that may stand there. */
+  readonly values?: readonly unknown[];
+};
 
 const kinds: Readonly<Record<string, string>> = {
   number: "a number",
@@ -29,10 +39,29 @@ function describedValue(value: unknown): string {
   return typeof value === "string" ? "text" : (kinds[typeof value] ?? typeof value);
 }
 
-/** The schema words its findings itself, but for what is missing and what is of another kind. */
+const countedIn: Readonly<Record<string, string>> = { string: "characters", array: "entries" };
+
+function boundText({ code, origin = "", minimum, maximum }: ZodIssue): string {
+  const unit = countedIn[origin];
+  const bound = code === "too_small" ? `at least ${minimum}` : `at most ${maximum}`;
+  if (unit === undefined) return `must be ${bound}`;
+  return Number(minimum) === 1 ? "must not be empty" : `must have ${bound} ${unit}`;
+}
+
+/** `"debug", "info" or "warn"` */
+function listedValues(values: readonly unknown[]): string {
+  const texts = values.map((value) => JSON.stringify(value));
+  const last = texts.pop() ?? "";
+  return texts.length === 0 ? last : `${texts.join(", ")} or ${last}`;
+}
+
+/** Words for the findings of the schema; `undefined` leaves them to it. */
 export const wording = {
-  error: ({ code, expected, input }: ZodIssue) => {
+  error: (issue: ZodIssue) => {
+    const { code, expected, input, values } = issue;
     if (input === undefined) return "is missing";
+    if (code === "too_small" || code === "too_big") return boundText(issue);
+    if (code === "invalid_value" && values !== undefined) return `must be ${listedValues(values)}`;
     const wanted = code === "invalid_type" ? kinds[String(expected)] : undefined;
     return wanted === undefined ? undefined : `must be ${wanted}, not ${describedValue(input)}`;
   },

@@ -135,6 +135,17 @@ test("a blocked network stops its clients, and is counted for those who name non
   await operate("blocks", { add: [], remove: [block.subject] });
 });
 
+test("a sender is named as the recipient is, by an identity of this machine too", async () => {
+  const here = ["--url", nodes.url, "--keys", join(folder.path, "keys")];
+  await run(["did", "create", "--name", "eve", ...here], { cwd: folder.path });
+  const asked = ["explain", carol!.did, "--sender", "eve", "--socket", socket, ...here];
+  const { stdout, stderr } = await run(asked, { cwd: folder.path });
+  expect([stderr, stdout.split("\n")[0]]).toEqual([
+    "",
+    `This node takes envelopes to ${carol!.did}.`,
+  ]);
+});
+
 test("a store without room stops it: its disk, its entries and its bytes", async () => {
   const mailbox = nodes.stores.capability("cache.store", "mailbox");
   expect(stepOf(await explain(carol!.did), "store")?.detail).toStartWith("2 of ");

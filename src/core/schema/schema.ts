@@ -123,8 +123,16 @@ function boundedPointer(pointer: string): string {
 function problemText({ type, schema, message }: ValueError): string {
   if (type === ValueErrorType.ObjectRequiredProperty) return "is missing";
   if (type === ValueErrorType.ObjectAdditionalProperties) return "is not a known member";
-  const isDescribed = schema["format"] !== undefined || type === ValueErrorType.Union;
-  return `expected ${(isDescribed && schema.description) || message.replace("Expected ", "")}`;
+  const isUnion = type === ValueErrorType.Union;
+  const described = isUnion || schema["format"] !== undefined ? schema.description : undefined;
+  const plain = isUnion ? formsOf(schema) : message.replace("Expected ", "");
+  return `expected ${described ?? plain}`;
+}
+
+/** `DeleteOnExpiry or KeepHeaderPreview` */
+function formsOf(union: TSchema): string {
+  const forms: readonly TSchema[] = union["anyOf"];
+  return forms.map((form) => form["const"] ?? form.description ?? form["type"]).join(" or ");
 }
 
 // -------------------------------------------------------------------------------------- primitives

@@ -21,7 +21,6 @@ import {
   type ActionName,
   actionNames,
   actionRows,
-  counters,
   type Intent,
 } from "../../core/ledger/actions.ts";
 import { callOfIntent } from "../../core/ledger/calls.ts";
@@ -182,11 +181,10 @@ function decodeSignedPayload(text: string, intent: Intent, terms: Terms): Uint8A
   if (payload !== null)
     return same ? bytes : payloadMismatch(firstDifference(payload, intent, terms));
   if (same) return fault("document_invalid", "a member is larger than the ledger allows");
-  const structure = counters[counter].nonceDomain;
   return badInput(
     "invalid_canonical_payload",
     "/canonical_payload",
-    `is not a payload of the ${structure} structure`,
+    "is not the structure that this action signs: POST /dids/{did}/prepare answers it",
   );
 }
 

@@ -125,7 +125,7 @@ const cases: readonly Case[] = [
   [
     "number for text",
     withLine(base, "server", "log_level = 3"),
-    ['2:1: server.log_level: Invalid option: expected one of "debug"|"info"|"warn"|"error"'],
+    ['2:1: server.log_level: must be "debug", "info", "warn" or "error"'],
   ],
   [
     "bool as text",
@@ -145,13 +145,9 @@ const cases: readonly Case[] = [
   [
     "negative",
     withLine(all, "relay", "attempts = -1"),
-    ["12:1: relay.attempts: Too small: expected number to be >=1"],
+    ["12:1: relay.attempts: must be at least 1"],
   ],
-  [
-    "zero",
-    withLine(all, "relay", "attempts = 0"),
-    ["12:1: relay.attempts: Too small: expected number to be >=1"],
-  ],
+  ["zero", withLine(all, "relay", "attempts = 0"), ["12:1: relay.attempts: must be at least 1"]],
   [
     "fraction",
     withLine(all, "relay", "attempts = 1.5"),
@@ -160,7 +156,7 @@ const cases: readonly Case[] = [
   [
     "too large",
     withLine(all, "relay", "attempts = 100"),
-    ["12:1: relay.attempts: Too big: expected number to be <=10"],
+    ["12:1: relay.attempts: must be at most 10"],
   ],
   [
     "duration number",
@@ -227,12 +223,12 @@ const cases: readonly Case[] = [
   [
     "listen empty",
     base.replace('["127.0.0.1:7400"]', "[]"),
-    ["2:1: server.listen: Too small: expected array to have >=1 items"],
+    ["2:1: server.listen: must not be empty"],
   ],
   [
     "enum",
     withLine(base, "server", 'log_level = "verbose"'),
-    ['2:1: server.log_level: Invalid option: expected one of "debug"|"info"|"warn"|"error"'],
+    ['2:1: server.log_level: must be "debug", "info", "warn" or "error"'],
   ],
   [
     "proxy",
@@ -294,7 +290,7 @@ const cases: readonly Case[] = [
   [
     "store plugin misspelt",
     base.replace('"lmdb"', '"lmbd"'),
-    [`5:1: stores.main.plugin: no plugin "lmbd"; did you mean lmdb?; there are ${drivers}`],
+    [`5:1: stores.main.plugin: no plugin "lmbd"; there are ${drivers}; did you mean lmdb?`],
   ],
   [
     "store plugin sqlite",
@@ -395,13 +391,13 @@ const cases: readonly Case[] = [
     all.replace('["https://c.acme.io"]', '"https://c.acme.io"'),
     [
       '18:1: cache.public_endpoints: must be a list such as ["one", "other"], not text',
-      "18:1: cache.public_endpoints: Too big: expected string to have <=16 characters",
+      "18:1: cache.public_endpoints: must have at most 16 characters",
     ],
   ],
   [
     "share percent",
     withLine(all, "cache", "stranger_share = 150"),
-    ["17:1: cache.stranger_share: Too big: expected number to be <=100"],
+    ["17:1: cache.stranger_share: must be at most 100"],
   ],
   [
     "unsigned public",
@@ -415,7 +411,7 @@ const cases: readonly Case[] = [
   [
     "bus misspelt",
     `${base}\n[bus]\nplugin = "nat"\n`,
-    ['12:1: bus.plugin: Invalid option: expected one of "local"|"nats"'],
+    ['12:1: bus.plugin: must be "local" or "nats"'],
   ],
   [
     "bus nats without servers",
@@ -470,12 +466,12 @@ const cases: readonly Case[] = [
   [
     "proofs",
     withLine(base, "directory", 'registration_proofs = ["v4"]'),
-    ['9:24: directory.registration_proofs.0: Invalid option: expected one of "v3"|"v2"|"v1"'],
+    ['9:24: directory.registration_proofs.0: must be "v3", "v2" or "v1"'],
   ],
   [
     "proofs empty",
     withLine(base, "directory", "registration_proofs = []"),
-    ["9:1: directory.registration_proofs: Too small: expected array to have >=1 items"],
+    ["9:1: directory.registration_proofs: must not be empty"],
   ],
   [
     "date",
@@ -485,7 +481,7 @@ const cases: readonly Case[] = [
   [
     "table for value",
     `${base}\n[server.log_level]\nx = 1\n`,
-    ['11:1: server.log_level: Invalid option: expected one of "debug"|"info"|"warn"|"error"'],
+    ['11:1: server.log_level: must be "debug", "info", "warn" or "error"'],
   ],
   [
     "store name",

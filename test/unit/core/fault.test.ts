@@ -12,3 +12,12 @@ test("errorText and errorStack describe any thrown value", () => {
   expect(errorStack(error)).toContain("fault.test.ts");
   expect(errorStack(undefined)).toBe("undefined");
 });
+
+test("a folder that can't be made because something has its name says so", () => {
+  const refused = Object.assign(new Error("EEXIST: file already exists, mkdir '/data/store'"), {
+    code: "EEXIST",
+    syscall: "mkdir",
+    path: "/data/store",
+  });
+  expect(errorText(refused)).toBe("/data/store exists already: a folder was to be made there");
+});

@@ -72,6 +72,11 @@ describe("the checker", () => {
       { pointer: "", message: "expected unsigned 64-bit number as text" },
     ]);
     expect(errorsOf(shared.uuidText, 1)).toEqual([{ pointer: "", message: "expected string" }]);
+    // Without a description, its forms.
+    const mode = Type.Union([Type.Literal("Keep"), Type.Literal("Delete"), Type.Null()]);
+    expect(errorsOf(mode, "Forget")).toEqual([
+      { pointer: "", message: "expected Keep or Delete or null" },
+    ]);
   });
 
   test("names each member once", () => {
