@@ -202,6 +202,31 @@ describe("a disk without room", () => {
     await store.close();
   }, 60_000);
 
+  test("keeps room for acknowledgements whatever is read, and takes stores again when all is acknowledged", async () => {
+    const path = folder();
+    mkdirSync(path, { mode: 0o700 });
+    const disk = smallDisk(join(path, "data.mdb"), 32 * mebibyte);
+    const sizes = { path, reserve_bytes: 8 * mebibyte, free_space_floor_bytes: mebibyte };
+    const store = await openLmdb(optionsOf(lmdbPlugin, sizes), testEnvironment(), { disk });
+    const { mailbox, replay } = store.capabilities;
+    const { stored } = await fillUp(mailbox!, 0, 6_000);
+    let taken = 0;
+    // As many reads as were ever refused: each claims what was signed.
+    for (let refused = 0; refused === 0; ) {
+      const tags = Array.from({ length: 256 }, (_, n) => `${taken + n}`.padStart(64, "x"));
+      const claims = tags.map((tag) => replay!.claim(tag, 600_000, 1_000));
+      for (const { status } of await Promise.allSettled(claims))
+        if (status === "fulfilled") taken++;
+        else refused++;
+    }
+    expect(taken).toBeGreaterThan(20_000);
+    await ackAll(mailbox!, stored);
+    await mailbox!.expire(2_000, 256);
+    await storesAgain(mailbox!, 100_000);
+    await replay!.claim("one more", 600_000, 1_000);
+    await store.close();
+  }, 60_000);
+
   test("takes many acknowledgements at once, also when records have used their part of the reserve", async () => {
     const path = folder();
     mkdirSync(path, { mode: 0o700 });

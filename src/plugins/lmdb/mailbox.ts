@@ -194,7 +194,7 @@ const largeBytes = 64 * 1_024;
 const acksOf = (rows: number) => ({ kind: "removal", bytes: 4_096 + 64 * rows }) as const;
 /** Each row may be on another page of the index, and acknowledgements before it. */
 const sweepOf = (rows: number) =>
-  ({ kind: "removal", bytes: Math.min(2_048 * rows, 4 * 1024 ** 2) + 512 * 1024 }) as const;
+  ({ kind: "sweep", bytes: Math.min(2_048 * rows, 4 * 1024 ** 2) + 512 * 1024 }) as const;
 /** Each row that moves may be on another page of the index. */
 const packing = { kind: "store", bytes: 2.5 * 1024 ** 2 } as const;
 const noBytes = new Uint8Array(0);

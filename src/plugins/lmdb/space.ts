@@ -21,7 +21,7 @@ export type Disk = {
 };
 
 /** What kind of write asks: how much of the reserve it may use. */
-export type WriteKind = "large" | "store" | "record" | "removal";
+export type WriteKind = "large" | "store" | "record" | "claim" | "removal" | "sweep";
 export type WriteSize = { readonly kind: WriteKind; readonly bytes: number };
 
 export type SpaceLimits = {
@@ -30,15 +30,22 @@ export type SpaceLimits = {
   readonly reserveBytes: number;
 };
 
-/** What a write must leave of the reserve. */
-const leftBehind = { large: 1, store: 1, record: 1 / 2, removal: 1 / 32 };
-/** Of the smallest reserve 3.25 MiB, which the acknowledgements of one commit may need. */
-const forRemovals = 13 / 32;
+/** What a write must leave of the reserve: behind the file's pages, or where it uses free ones. */
+type Left = { readonly behind: number; readonly inside: number };
 /**
- * And what it must leave where it goes into free pages of the file. These are scattered: a large
- * body seldom finds enough of them side by side, and takes of the reserve none the less.
+ * Free pages are scattered: a large body seldom finds enough of them side by side, and takes of the
+ * reserve none the less. Others take of it behind the pages alone. What frees pages has the rest.
  */
-const leftInside = { large: 1 / 2, store: forRemovals, record: forRemovals, removal: 1 / 32 };
+const left: Readonly<Record<WriteKind, Left>> = {
+  large: { behind: 1, inside: 1 / 2 },
+  store: { behind: 1, inside: 1 / 8 },
+  record: { behind: 1 / 2, inside: 1 / 8 },
+  claim: { behind: 1 / 4, inside: 1 / 16 },
+  removal: { behind: 1 / 32, inside: 1 / 64 },
+  sweep: { behind: 1 / 64, inside: 1 / 128 },
+};
+/** They write single pages, and the node must read and free on a full disk. */
+const freeing: readonly WriteKind[] = ["claim", "removal", "sweep"];
 
 /** With so many reserves left, the store is not ready. */
 const lowReserves = 3;
@@ -98,34 +105,37 @@ export function openSpaceGuard(
     const { end, behind } = at;
     if (behind >= wanted) return behind;
     isLow(at);
-    const left = spare(behind);
+    const most = spare(behind);
     const made = [wanted + reserveBytes, wanted].find(
-      (aim) => aim - behind <= left && disk.extend(end + aim),
+      (aim) => aim - behind <= most && disk.extend(end + aim),
     );
     return made ?? behind;
   }
 
   function isLow({ behind } = look()): boolean {
-    const [enough, left] = [lowReserves * reserveBytes, spare(behind) + behind];
-    const isLittle = left < enough && left + pagesFree() < enough;
+    const [enough, most] = [lowReserves * reserveBytes, spare(behind) + behind];
+    const isLittle = most < enough && most + pagesFree() < enough;
     if (isLittle) logOnce("warn", "the disk is nearly full: writes will be refused");
     else logged.clear();
     return isLittle;
   }
 
   function admits({ kind, bytes }: WriteSize, at: FileEnd): boolean {
+    const { behind, inside } = left[kind];
     const room = roomOf(2 * bytes + reserveBytes, at);
-    if (room >= 2 * bytes + reserveBytes * leftBehind[kind]) return true;
+    if (room >= 2 * bytes + reserveBytes * behind) return true;
+    if (freeing.includes(kind))
+      return room >= reserveBytes * inside && pagesFree() >= 2 * bytes + reserveBytes / 32;
     // A change copies the pages above it: four times the bytes, and a margin.
     const isRoomInside = pagesFree() >= 4 * bytes + reserveBytes / 4;
-    return isRoomInside && room >= 2 * bytes + reserveBytes * leftInside[kind];
+    return isRoomInside && room >= 2 * bytes + reserveBytes * inside;
   }
 
   function checkRoom(size: WriteSize, end: number): void {
     if (admits(size, look(end))) return;
     logOnce("error", "the disk is full: writes are refused");
     throw new StoreError(
-      size.kind === "removal" ? "unavailable" : "full",
+      freeing.includes(size.kind) ? "unavailable" : "full",
       "the disk is full for this store",
     );
   }

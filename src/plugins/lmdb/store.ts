@@ -247,7 +247,7 @@ class DiskClaims implements Replay {
   }
 
   claim(tag: string, untilMs: number, nowMs: number): Promise<boolean> {
-    const size = { kind: "removal", bytes: 2 * tag.length } as const;
+    const size = { kind: "claim", bytes: 2 * tag.length } as const;
     return this.environment.join(size, () => this.take({ tag, untilMs }, nowMs));
   }
 
@@ -270,7 +270,7 @@ class DiskClaims implements Replay {
     const { environment, claims } = this;
     environment.checkOpen();
     if (limit <= 0 || claims.firstEndMs > nowMs) return 0;
-    return environment.join(removal, (batch) => {
+    return environment.join(sweep, (batch) => {
       const freed = claims.expire(nowMs, limit);
       const firstMs = Math.min(claims.firstEndMs, Number.MAX_SAFE_INTEGER);
       const over = { start: orderedKey(0), end: orderedKey(firstMs), limit };
@@ -280,7 +280,7 @@ class DiskClaims implements Replay {
   }
 }
 
-const removal = { kind: "removal", bytes: 64 } as const;
+const sweep = { kind: "sweep", bytes: 64 } as const;
 
 export function claimsIn(key: Uint8Array, record: Uint8Array): TagClaim[] {
   return JSON.parse(decoder.decode(unsealed(key, record, "a record of claims"))) as TagClaim[];
