@@ -60,6 +60,12 @@ export type ModelOptions = {
   readonly find: (finding: string) => void;
   /** The clock may jump over the life of what was submitted. */
   readonly mayExpire?: boolean;
+  /** The longest pause between two steps of one caller: 30 ms by default. */
+  readonly pauseMsMax?: number | undefined;
+  /** Whether mailboxes can be read and emptied whenever an answer comes: also on a full disk. */
+  readonly mustRead?: boolean | undefined;
+  /** Of the content of a message: 20 KB by default. */
+  readonly contentBytesMax?: number | undefined;
 };
 
 const pageEntries = 50;
@@ -74,20 +80,31 @@ const wide = {
   relay: ["rate_limit_loopback = false", "recipient_rate = 100000"],
 };
 
+type LoadOptions = Pick<StageOptions, "store" | "env"> &
+  Pick<ModelOptions, "pauseMsMax" | "mustRead" | "contentBytesMax"> & {
+    /** Lines for the sections of the server and of the store. */
+    readonly server?: readonly string[];
+    readonly main?: readonly string[];
+    /** Before anyone is registered. */
+    readonly onStage?: (stage: Stage) => Promise<void>;
+  };
+
 /** The executable with wide limits, and a model of that many people whose findings are taken down. */
 export async function openLoad(
   people: number,
   findings: Findings,
-  {
-    server = [],
-    ...options
-  }: Pick<StageOptions, "store" | "env"> & { readonly server?: readonly string[] } = {},
+  { server = [], main = [], ...options }: LoadOptions = {},
 ): Promise<{ stage: Stage; model: Model }> {
-  const stage = await openStage({ ...options, lines: { ...wide, server } });
+  const lines = { ...wide, server, "stores.main": main };
+  const stage = await openStage({ ...options, lines });
+  await options.onStage?.(stage);
   const model = new Model({
     url: stage.url,
     people,
     find: (finding) => findings.expect(false, finding),
+    pauseMsMax: options.pauseMsMax,
+    mustRead: options.mustRead,
+    contentBytesMax: options.contentBytesMax,
   });
   await model.open();
   return { stage, model };
@@ -104,6 +121,8 @@ export class Model {
     acked: 0,
   };
   readonly refusals: Record<string, number> = {};
+  /** Else what is pulled stays in the mailboxes. */
+  acknowledges = true;
   private readonly members: Member[] = [];
   /** Registrations that were answered and not seen yet. */
   private readonly registered = new Set<string>();
@@ -172,7 +191,7 @@ export class Model {
   private async loop(step: () => Promise<unknown>): Promise<void> {
     while (this.running) {
       await step();
-      await Bun.sleep(Math.random() * 30);
+      await Bun.sleep(Math.random() * (this.options.pauseMsMax ?? 30));
     }
   }
 
@@ -181,8 +200,14 @@ export class Model {
     const why = /E[A-Z]{4,}|hang up/.exec(body)?.[0] ?? "";
     const code =
       status === 0 ? `unanswered ${why}` : `${status} ${/"code":"(\w+)"/.exec(body)?.[1] ?? ""}`;
+    if ((what === "pull" || what === "ack") && status === 503 && process.env.ZZ)
+      console.log("ZZ", what, body.slice(0, 300));
     this.refusals[`${what} ${code}`] = (this.refusals[`${what} ${code}`] ?? 0) + 1;
-    const isOutage = [503, 507].includes(status) || code.startsWith("502 chain_unavailable");
+    const mustAnswer = this.options.mustRead === true && (what === "pull" || what === "ack");
+    const isOutage =
+      ([503, 507].includes(status) && !mustAnswer) ||
+      code.startsWith("502 chain_unavailable") ||
+      (code.startsWith("502 cache_unavailable") && body.includes('"storage_full"'));
     if (status >= 500 && !isOutage) this.options.find(`${what}: ${status} ${body.slice(0, 200)}`);
   }
 
@@ -190,7 +215,9 @@ export class Model {
 
   private async begin(member: Member): Promise<Begun> {
     const sender = this.members[Math.floor(Math.random() * this.members.length)] as Member;
-    const ciphertext = randomBytes(12 + Math.floor(Math.random() ** 4 * 20_000)).toString("base64");
+    const { contentBytesMax = 20_000 } = this.options;
+    const bytes = 12 + Math.floor(Math.random() ** 4 * contentBytesMax);
+    const ciphertext = randomBytes(bytes).toString("base64");
     const timestamp = new Date(Date.now()).toISOString();
     const plain = envelopeTo(member.person, { payload: { ciphertext_b64: ciphertext }, timestamp });
     const envelope = Math.random() < 0.5 ? plain : signedBy(sender.person, plain);
@@ -253,7 +280,7 @@ export class Model {
     this.counts.pulled++;
     for (const id of page.ids) this.checkHeld(member, id, page.ciphertexts.get(id) ?? "");
     const ids = page.ids.filter(() => Math.random() < 0.8);
-    if (ids.length > 0) await this.acknowledge(member, ids, pulledAtMs);
+    if (ids.length > 0 && this.acknowledges) await this.acknowledge(member, ids, pulledAtMs);
   }
 
   /** What was pulled at a time. Only the ids that the answer names are acknowledged: the others had ended by then. */
@@ -417,10 +444,8 @@ export class Model {
   /** Compares everything, with nothing in flight, and settles what no answer came for. */
   async audit(): Promise<void> {
     await this.settleRegistrations();
-    for (const member of this.members) {
-      await this.auditMailbox(member);
-      await this.auditChanges(member);
-    }
+    await this.auditMailboxes();
+    for (const member of this.members) await this.auditChanges(member);
     for (const { ask } of this.proofs.splice(0)) {
       const { status, body } = await this.client.ask(ask);
       // 401: its time is over.
@@ -429,6 +454,11 @@ export class Model {
           `a proof that was taken is answered with ${status} ${body.slice(0, 100)}`,
         );
     }
+  }
+
+  /** The same of what waits for recipients alone. */
+  async auditMailboxes(): Promise<void> {
+    for (const member of this.members) await this.auditMailbox(member);
   }
 
   private async auditMailbox(member: Member): Promise<void> {

@@ -29,6 +29,7 @@ const campaigns: Readonly<Record<string, readonly string[]>> = {
   groups: ["--schedules", "1", "--messages", "20"],
   beside: ["--tries", "10", "--within", "5000", "--only", "refused,known"],
   "own-world": ["--schedules", "400", "--from", "10000"],
+  "full-disk": ["--rounds", "2"],
   soak: ["--minutes", "0.1"],
   order: ["--kills", "3"],
   "liar-groups": ["--worlds", "1", "--from", "3"],
