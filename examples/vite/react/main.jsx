@@ -1,4 +1,6 @@
-/** A page with React: `vite build` in this folder. */
+/**
+ * A page with React. `npm install <the packed SDK> react react-dom vite @vitejs/plugin-react`, and `npx vite` in this folder.
+ */
 import { StrictMode, useEffect, useState } from "react";
 import { createRoot } from "react-dom/client";
 import { follow, say } from "../talk.js";

@@ -61,6 +61,8 @@ type Normalize<F, T> = (form: F, did: Did, pointer: string) => T | Fault;
  * DID's own, and a document of another DID. `pointer` is where the document is in the body.
  */
 export function normalizeDocument(form: DocumentForm, did: Did, pointer = ""): DidDocument | Fault {
+  if (form.id !== did)
+    return badInput("invalid_request", `${pointer}/id`, "the document belongs to another DID");
   const listed = <F, T>(
     name: keyof DocumentForm,
     forms: readonly F[] | undefined,
@@ -74,8 +76,6 @@ export function normalizeDocument(form: DocumentForm, did: Did, pointer = ""): D
   if (isFault(keyAgreement)) return keyAgreement;
   const service = listed("service", form.service, normalizeService);
   if (isFault(service)) return service;
-  if (form.id !== did)
-    return badInput("invalid_request", `${pointer}/id`, "the document belongs to another DID");
   return { id: form.id, verificationMethod, authentication, keyAgreement, service };
 }
 

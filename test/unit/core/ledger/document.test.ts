@@ -153,6 +153,11 @@ describe("JSON in", () => {
     expect(pointerOf(normalizeDocument(document, did, "/document"))).toBe(
       "invalid_request /document/authentication/1",
     );
+    // Of another DID, with ids that are its own.
+    const others = { id: bob.did, authentication: [`${bob.did}#k1`] };
+    expect(pointerOf(normalizeDocument(others, did, "/document"))).toBe(
+      "invalid_request /document/id",
+    );
   });
 });
 
