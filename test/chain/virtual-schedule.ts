@@ -35,7 +35,7 @@ export type ScheduleOptions = {
   /** Only these faults happen. */
   readonly faults?: readonly FaultKind[];
   readonly lies?: readonly Lie[];
-  /** Of the operator's key: 0 is Ed25519; 1 is sr25519, which is slow, so one seed of eight has it. */
+  /** Of the operator's key: 0 is Ed25519; 1 is sr25519, which is slow, so one seed of eight has it: not the first. */
   readonly scheme?: 0 | 1;
   /** When a call that has not ended is stuck; eight hours by default. */
   readonly endMs?: number;
@@ -115,7 +115,7 @@ type World = ClientWorld & {
 export async function runSchedule(seed: number, given: ScheduleOptions): Promise<Verdict> {
   const chance = seededChance(seed);
   const time = new VirtualTime();
-  const { key, operator } = operatorOf(given.scheme ?? (seed % 8 === 1 ? 1 : 0));
+  const { key, operator } = operatorOf(given.scheme ?? (seed % 8 === 3 ? 1 : 0));
   const chain = new VirtualChain(time, chance, operator, given.names);
   const hidden = new Set<typeof chain.best>();
   const nodes = Array.from(
