@@ -14,6 +14,8 @@ const campaigns: Readonly<Record<string, readonly string[]>> = {
     ...["--store", "memory,lmdb,postgres,shards", "--only"],
     "dids-2:memory,dids-150-hourly,dids-1000-hourly:memory,networks-16:lmdb,networks-200:memory,passes:postgres",
   ],
+  // It takes 4 to 75 s, by the moments of its kills.
+  providers: ["--messages", "20", "--kills", "2"],
   // Longer than a key bundle lasts.
   away: ["--messages", "20", "--hours", "130"],
   cluster: ["--kills", "5"],
@@ -34,7 +36,6 @@ const campaigns: Readonly<Record<string, readonly string[]>> = {
   order: ["--kills", "3"],
   "liar-groups": ["--worlds", "1", "--from", "3"],
   sessions: ["--sessions", "100", "--seconds", "60"],
-  providers: ["--messages", "20", "--kills", "2"],
   "storage-kill": ["--kills", "10"],
   "storage-power": ["--cuts", "10"],
   "storage-bitrot": ["--flips", "8"],
