@@ -106,7 +106,7 @@ async function linkDevice(
 }
 
 /**
- * Both devices show it, so that no one has given the new one an identity of his
+ * Both devices show it, so that no one has given the new one an identity of theirs
  * own; none for a random DID.
  */
 async function shownOf(me: Waypost) {

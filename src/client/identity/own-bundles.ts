@@ -279,7 +279,7 @@ class Keeper {
 
   /**
    * Other devices are asked for the seed of a bundle that is not here, for an hour. Then somebody
-   * else has it, who has a key of this identity: by the bundle he reads what is sealed to it.
+   * else has it, who has a key of this identity: by the bundle they read what is sealed to it.
    */
   async #isLost({ keyId: key }: ShownBundle): Promise<boolean> {
     const { nowMs, devices = alone, onStranger } = this.#keeping;

@@ -196,7 +196,7 @@ export function lockedKeys(inner: KeyStore): LockedKeys {
   };
   /** Names whose plain texts are still to be sealed; `null` when there are none. */
   let plain: readonly string[] | null = null;
-  /** Who can write below, and has no passphrase, could put an identity of his own there. */
+  /** Who can write below, and has no passphrase, could put an identity of their own there. */
   const mayBePlain = (name: string): boolean =>
     plain !== null || (inner.list === undefined && name.includes("/"));
   const opened = (name: string, text: string): string => {

@@ -1,8 +1,9 @@
 /**
- * Messages on their way out: the outbox owns a copy from the moment it is added until the Relay has it or will not get it,
- * and reports what became of it. Key and bytes are fixed and saved before the first attempt, and the same bytes go out until
- * their `ttl` ends. Then a message that surely never left is prepared anew, and one with an unknown outcome is `uncertain`.
- * Files go in parallel with what is short, so that no text waits for a file.
+ * Messages on their way out: the outbox owns a copy from the moment it is added until the Relay has
+ * it or will not get it, and reports what became of it. Key and bytes are fixed and saved before
+ * the first attempt, and the same bytes go out until their `ttl` ends. Then a message that surely
+ * never left is prepared anew, and one with an unknown outcome is `uncertain`. Files go in parallel
+ * with what is short, so that no text waits for a file.
  * Source: docs/client.md "Sending" and "A local store", interface "Relay".
  */
 
@@ -73,7 +74,7 @@ type SendChoices = Pick<
   "ttl" | "tag" | "hint" | "chunkBytes" | "trust" | "anonymous"
 >;
 
-/** What became of a copy. `leftMs`: when its bytes were fixed, by the Relay's clock. `waiting`: why it has not left so far. */
+/** `leftMs`: when its bytes were fixed, by the Relay's clock. `waiting`: why it has not left. */
 export type Outcome =
   | { readonly state: "sent"; readonly sent: Sent; readonly leftMs: number | null }
   | { readonly state: "renamed"; readonly id: string }
@@ -90,7 +91,9 @@ type PlacedRow = { readonly place: string; readonly row: OutRow };
 type Follower = Pick<MessageOptions, "onProgress" | "signal"> & {
   /** Content that is not kept. */
   readonly source?: Source;
-  /** After so many temporary failures it is given up; without it, it is tried until its `ttl` ends. */
+  /**
+   * After so many temporary failures it is given up; without it, it is tried until its `ttl` ends.
+   */
   readonly retries?: number;
   readonly name: NameTrust | null;
 };
@@ -108,7 +111,7 @@ const renamedMax = 3;
 /** Texts, and files, that are sent at once to all recipients together. */
 const [shortAtOnce, filesAtOnce] = [16, 4];
 
-/** Puts a copy at the end of its recipient's lane, and returns its place. Lanes are in the order of the changes. */
+/** Puts a copy at the end of its recipient's lane, in the order of changes; returns its place. */
 export async function enqueue(
   table: Table,
   batch: Batch,
@@ -160,9 +163,9 @@ export class Outbox {
     own.onOut = (news) => this.#hear(news);
   }
 
-  // ------------------------------------------------------------------------------------------------------ adding
+  // ---------------------------------------------------------------------------------------- adding
 
-  /** Adds a copy of what the program has: neither content nor history is kept. Returns its place. */
+  /** Adds a copy of what the program has and keeps: no content, no history. Returns its place. */
   addGiven(
     did: Did,
     { file }: Source,
@@ -196,7 +199,7 @@ export class Outbox {
     return promise;
   }
 
-  // ----------------------------------------------------------------------------------------------------- leading
+  // --------------------------------------------------------------------------------------- leading
 
   /** Sends what waits, from now on. */
   async lead(): Promise<void> {
@@ -214,7 +217,7 @@ export class Outbox {
     for (const lane of this.#lanes.values()) lane.retry();
   }
 
-  /** What is on its way ends; with `retries` each of the others has one attempt. What waits is kept. */
+  /** Ends what is on its way; with `retries` the others have one attempt. What waits is kept. */
   async close(): Promise<void> {
     this.#isClosing = true;
     this.retry();
@@ -250,7 +253,7 @@ export class Outbox {
     else if (sent !== undefined) followed?.resolve(namedIn(sent, followed));
   }
 
-  // ----------------------------------------------------------------------------------------------------- sending
+  // --------------------------------------------------------------------------------------- sending
 
   /** Fixes and saves what is sent; nothing has left so far. */
   async #prepare(place: string, row: OutRow): Promise<Flight | number | null> {
@@ -406,9 +409,9 @@ export class Outbox {
     return null;
   }
 
-  // ------------------------------------------------------------------------------------------------------ ending
+  // ---------------------------------------------------------------------------------------- ending
 
-  /** `null` when the lane may go on; otherwise how long the node asks to wait, 0 for the usual pause. */
+  /** `null`: the lane may go on; else how long the node asks to wait, 0 for the usual pause. */
   async #failed({ place, row }: PlacedRow, error: ClientError): Promise<number | null> {
     if (this.#own.signal.aborted) return 0;
     const followed = this.#followed.get(place);
@@ -491,6 +494,6 @@ const namedIn = (sent: Sent, followed: Followed | undefined): Sent =>
     ? sent
     : { ...sent, recipient: { ...sent.recipient, name: followed.name } };
 
-/** The Relay, or a destination behind it, has failed or has not answered: it may have taken what was sent. */
+/** The Relay, or a destination behind it, failed or gave no answer: it may have what was sent. */
 const mayHaveIt = ({ kind, status }: ClientError): boolean =>
   kind === "refused" ? [500, 502, 504].includes(status ?? 0) : kind !== "local";

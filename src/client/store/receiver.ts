@@ -1,8 +1,8 @@
 /**
- * Continuous receiving: a live session at every Relay, and a look into the Caches at the start of a session, when one says
- * that they stored something, and from time to time. Each message comes once, and is acknowledged when it is saved: by the
- * program, or by the storage that keeps it. One that can't be opened is an event; other messages still arrive.
- * Source: docs/client.md "Receiving", interface "Cache" and "Live sessions", rules sections 5 and 6.
+ * Continuous receiving: a live session at every Relay, and a look into the Caches when one begins,
+ * when it says that they stored something, and now and then. Each message comes once, and is
+ * acknowledged when the program or the store has saved it. One that can't be opened is an event.
+ * Source: docs/client.md "Receiving", interface "Cache" and "Live sessions", rules sections 5, 6.
  */
 
 import type { Did } from "../../core/codec/did.ts";
@@ -58,7 +58,7 @@ export type Inbox = {
   readonly read: typeof readMessage;
   /** How long a live message may take to be read; `liveAckMs` when it isn't given. */
   readonly waitMs?: number;
-  /** Saves the chunks of a file that follow what was saved; `null` when there is nothing to acknowledge. */
+  /** Saves the next chunks of a file; `null` when there is nothing to acknowledge. */
   readonly takeRun?: (message: PendingMessage, recipient: Recipient) => Promise<Run | null>;
   /** Before it is acknowledged. */
   readonly acked: (version: PendingMessage, opened: OpenedMessage) => Promise<void>;
@@ -113,7 +113,7 @@ export class Receiver {
   /** Kinds and addresses that were lost and are not back. */
   readonly #lost = new Set<string>();
   #caches: readonly CacheClient[] = [];
-  /** How many live sessions have begun, and how many of them before the last look: what came earlier waits in a Cache. */
+  /** How many live sessions have begun, and how many before the last look at the Caches. */
   #sessions = 1;
   #sessionsPolled = 0;
   readonly #passed = new PassedEnvelopes();
@@ -123,7 +123,7 @@ export class Receiver {
   #loops: Promise<unknown> = Promise.resolve();
   #failure: unknown = null;
   #refreshedMs = Number.NEGATIVE_INFINITY;
-  /** When the keys were last looked at, by the wall clock: timers stand still while a machine sleeps. */
+  /** At the keys, by the wall clock: timers stand still while a machine sleeps. */
   #lookedMs = Date.now();
   readonly #hour = new Wakeup();
 
@@ -142,7 +142,7 @@ export class Receiver {
     this.#loops = this.#run().catch((error: unknown) => this.#fail(error));
   }
 
-  /** The next message; `null` after `stop`. Throws only for bugs, and when the document names no Cache. */
+  /** `null` after `stop`. Throws only for bugs, and when the document names no Cache. */
   async next(): Promise<Message | null> {
     let next = this.#queue.take();
     while (next === null && !this.#stop.signal.aborted) {
@@ -173,7 +173,7 @@ export class Receiver {
     this.#changed.release();
   }
 
-  // ------------------------------------------------------------------------------------------------ loops
+  // ----------------------------------------------------------------------------------------- loops
 
   async #run(): Promise<void> {
     const { caches, relays } = await this.#endpoints();
@@ -208,7 +208,7 @@ export class Receiver {
     return { caches: [], relays: [] };
   }
 
-  /** Each loss is an event once, and so is its end: without `error`. The first connection is one only of a live session. */
+  /** One event for a loss, its end, and the first connection of a live session. */
   #report(what: DisconnectedPart, url: string, error?: ClientError | null): void {
     const name = `${what} ${url}`;
     const wasLost = this.#lost.has(name);
@@ -277,7 +277,7 @@ export class Receiver {
     }
   }
 
-  // ------------------------------------------------------------------------------------------------ Caches
+  // ---------------------------------------------------------------------------------------- Caches
 
   /** Receives what waits in the Caches. Throws when none could be reached. */
   async poll(caches: readonly CacheClient[]): Promise<PollResult> {
@@ -322,7 +322,7 @@ export class Receiver {
     return { isComplete: unreachable.length + failed.length === 0, unreachable, failed };
   }
 
-  /** Opens what waits under one id and hands it over, verified first. Answers why it could not be fetched or saved now. */
+  /** Opens what waits under one id, verifies and hands it over; answers why it could not now. */
   async #receive(pending: PendingMessage): Promise<ClientError | null> {
     let failure: ClientError | null = null;
     const opened: { readonly version: PendingMessage; readonly read: OpenedMessage }[] = [];
@@ -340,7 +340,7 @@ export class Receiver {
     return failure;
   }
 
-  /** Chunks of a file that isn't whole: what follows is saved and acknowledged, which makes room for more. */
+  /** Chunks of a file that isn't whole: saved and acknowledged, which makes room for more. */
   async #receiveRun(message: PendingMessage): Promise<ClientError | null> {
     const { takeRun } = this.#inbox;
     const run = await attempt(async () => (await takeRun?.(message, this.#recipient)) ?? null);
@@ -364,7 +364,7 @@ export class Receiver {
     return this.#inbox.read(version, this.#recipient);
   }
 
-  /** Another device may have replaced the key. Garbage must not cause a request for each of its messages. */
+  /** Another device may have replaced the key. Garbage must not cause a request each. */
   async #refreshSoon(): Promise<boolean> {
     if (performance.now() - this.#refreshedMs < minuteMs) return false;
     this.#refreshedMs = performance.now();
@@ -400,12 +400,12 @@ export class Receiver {
     });
   }
 
-  // -------------------------------------------------------------------------------------------------- live
+  // ------------------------------------------------------------------------------------------ live
 
   /**
-   * Acknowledged when the program has done so in time; otherwise passed, at once where it is known, so that no sender
-   * waits (D300). What is passed waits in the Cache: chunks are assembled there, what can't be opened is reported from
-   * there, and what comes behind it follows it.
+   * Acknowledged when the program has done so in time; otherwise passed, at once where it is known,
+   * so that no sender waits (D300). What is passed waits in the Cache: chunks are assembled there,
+   * what can't be opened is reported from there, and what comes behind it follows it.
    */
   async #receiveLive(live: LiveEnvelope): Promise<boolean> {
     const isWaiting = () => this.#hasToLook && !this.#stop.signal.aborted;
@@ -453,7 +453,7 @@ export class Receiver {
     return Promise.race([opening, pause(waitMs, this.#stop.signal).then(() => null)]);
   }
 
-  // -------------------------------------------------------------------------------------------- handing over
+  // ---------------------------------------------------------------------------------- handing over
 
   /** Another session or Cache may have brought the same message meanwhile. */
   async #handOver(version: PendingMessage, opened: OpenedMessage): Promise<RememberedMessage> {
@@ -479,7 +479,7 @@ export class Receiver {
       const isAccepted = facts.from !== null && (await this.#inbox.accepts(facts.from));
       await acknowledge(copies, known.digests, { isAccepted });
     };
-    // A note is not a message of its own, and without a store nothing uses it. A store without room gets it again later.
+    // Without a store nothing uses a note. A full store gets it again later.
     if (isSaved || isNoteOf(facts)) await attempt(ack);
     else {
       const { follows = null } = facts;

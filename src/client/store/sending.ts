@@ -340,8 +340,8 @@ export class Sending {
   }
 
   /**
-   * Only whom this user accepted learns that he is here (receipts, typing), and
-   * becomes known to his mailboxes.
+   * Whether this user has accepted somebody: only they learn that the user is here (receipts,
+   * typing), and become known to the own mailboxes.
    */
   async listensTo(did: Did): Promise<boolean> {
     const { table } = this.#own;

@@ -1,6 +1,7 @@
 /**
- * What a program sees of its local store: people, conversations, messages and their files, unread counts. It reads the
- * rows each time, because other tabs change them too; every change is an event.
+ * What a program sees of its local store: people, conversations, messages and their files, unread
+ * counts. It reads the rows each time, because other tabs change them too; every change is an
+ * event.
  * Source: docs/client.md "A local store".
  */
 
@@ -94,7 +95,7 @@ export class LocalStore {
     return this.#outbox.isLeading;
   }
 
-  // ---------------------------------------------------------------------------------------------- people
+  // ---------------------------------------------------------------------------------------- people
 
   async people(): Promise<Person[]> {
     const rows = await this.#table.values<unknown>(rowsOf.people);
@@ -106,8 +107,8 @@ export class LocalStore {
   }
 
   /**
-   * Changes what is known of a person; `isKnown` accepts a stranger's request. `invitation`: theirs, which goes to them
-   * sealed, ahead of the next message, and accepts this user there.
+   * Changes what is known of a person; `isKnown` accepts a stranger's request. `invitation`:
+   * theirs, which goes to them sealed, ahead of the next message, and accepts this user there.
    */
   async savePerson(
     did: string,
@@ -131,7 +132,7 @@ export class LocalStore {
     return person;
   }
 
-  /** A secret for somebody who is to be accepted without a question; they bring it back by `savePerson`. */
+  /** A secret for somebody who is to be accepted unasked; they bring it back by `savePerson`. */
   invitation({
     untilMs = this.#own.nowMs() + weekMs,
     isOnce = true,
@@ -154,7 +155,7 @@ export class LocalStore {
     this.#own.announce({ type: "changed", conversation: did, id: null, what: "person" });
   }
 
-  // --------------------------------------------------------------------------------------- conversations
+  // --------------------------------------------------------------------------------- conversations
 
   /** The latest first. */
   async conversations(): Promise<Conversation[]> {
@@ -187,8 +188,8 @@ export class LocalStore {
   }
 
   /**
-   * A page of a conversation, the oldest message first; it ends before the message `before`, or with the last one. Has 50
-   * messages unless `limit` says otherwise, 1,000 at most.
+   * A page of a conversation, the oldest message first; it ends before the message `before`, or
+   * with the last one. Has 50 messages unless `limit` says otherwise, 1,000 at most.
    */
   async messages(
     conversation: string,
@@ -216,8 +217,9 @@ export class LocalStore {
   }
 
   /**
-   * The message that this one answers, for a quotation. `null` when it isn't in the same conversation: who knows the id of a
-   * message elsewhere can name it. What nothing proves quotes nothing.
+   * The message that this one answers, for a quotation. `null` when it isn't in the same
+   * conversation: who knows the id of a message elsewhere can name it. What nothing proves quotes
+   * nothing.
    */
   async answered({
     replyTo,
@@ -257,7 +259,7 @@ export class LocalStore {
     return sum;
   }
 
-  // --------------------------------------------------------------------------------------------- choices
+  // --------------------------------------------------------------------------------------- choices
 
   /** Of one conversation, also before anything was said in it. */
   async chosen(conversation: string): Promise<Chosen> {
@@ -281,8 +283,8 @@ export class LocalStore {
   }
 
   /**
-   * How long what is said from now on lasts, in seconds, for all who are in the conversation; 0: until it is deleted. In a group
-   * its admin sets it. Throws `not_admin`.
+   * How long what is said from now on lasts, in seconds, for all who are in the conversation; 0:
+   * until it is deleted. In a group its admin sets it. Throws `not_admin`.
    */
   async setTimer(conversation: string, seconds: number): Promise<void> {
     const { did, nowMs } = this.#own;
@@ -300,7 +302,7 @@ export class LocalStore {
     this.#own.announce({ type: "changed", conversation, id: null, what: "chosen" });
   }
 
-  /** What was typed in a conversation and not sent, here or on another device; empty when nothing was. */
+  /** What was typed in a conversation and not sent, here or on another device; else empty. */
   async draft(conversation: string): Promise<string> {
     return (await chosenAt(this.#table, conversation))?.draft?.value ?? "";
   }
@@ -330,7 +332,7 @@ export class LocalStore {
     );
   }
 
-  /** All that has arrived until now. Known people who ask for receipts get one, when the own profile is open. */
+  /** All that has arrived. Known people who ask for receipts get one if the profile is open. */
   async markRead(conversation: string): Promise<void> {
     const before = await this.#table.change(async (batch) => {
       const place = keyOfConversation(this.#table, conversation);
@@ -358,11 +360,11 @@ export class LocalStore {
     for (const [from, ids] of read) await this.#sending.wereRead(from, ids);
   }
 
-  // ------------------------------------------------------------------------------------------------ content
+  // --------------------------------------------------------------------------------------- content
 
   /**
-   * The content in order, in pieces of at most 1 MiB, of which one is in memory. Throws `content_removed`, or
-   * `content_elsewhere` after another device was asked for it.
+   * The content in order, in pieces of at most 1 MiB, of which one is in memory. Throws
+   * `content_removed`, or `content_elsewhere` after another device was asked for it.
    */
   async *pieces(message: StoredMessage): AsyncGenerator<Uint8Array> {
     const row = await this.#table.get<MessageRow>(message.key);
@@ -380,8 +382,9 @@ export class LocalStore {
   }
 
   /**
-   * Gives each message that was received and not handed over yet to `work`, and counts it as handed over when that returns.
-   * One that fails holds up no other; the first failure is thrown at the end.
+   * Gives each message that was received and not handed over yet to `work`, and counts it as handed
+   * over when that returns. One that fails holds up no other; the first failure is thrown at the
+   * end.
    */
   async *handOver<T>(work: (message: StoredMessage) => Promise<T>): AsyncGenerator<T> {
     const failures: unknown[] = [];
@@ -399,7 +402,7 @@ export class LocalStore {
     if (failures.length > 0) throw failures[0];
   }
 
-  // ------------------------------------------------------------------------------------------------- removing
+  // -------------------------------------------------------------------------------------- removing
 
   /** Removes a message here, and keeps it from being sent when it waits for that. */
   async remove(message: StoredMessage): Promise<void> {
@@ -426,9 +429,9 @@ export class LocalStore {
     putRemoval(this.#table, batch, row, this.#own.nowMs());
   }
 
-  // -------------------------------------------------------------------------------------------------- sending
+  // --------------------------------------------------------------------------------------- sending
 
-  /** Changes an own text for all who have it. Throws `not_own` for other messages, `too_large` above 16,000 code units. */
+  /** Changes an own text for all who have it, up to 16,000 code units: `not_own`, `too_large`. */
   async edit(message: StoredMessage, text: string): Promise<void> {
     if (text.length > revisedTextMax)
       throw localError("too_large", `a changed text has at most ${revisedTextMax} code units`);
@@ -438,7 +441,7 @@ export class LocalStore {
     await this.#revise(row, { text });
   }
 
-  /** Takes an own message back from all who have it, for good. What waits is not sent. Throws `not_own`. */
+  /** Takes an own message back from all, for good. What waits is not sent. Throws `not_own`. */
   async deleteForAll(message: StoredMessage): Promise<void> {
     const row = await this.#table.get<MessageRow>(message.key);
     if (row?.isOwn !== true) throw localError("not_own", "only an own message can be taken back");
@@ -454,7 +457,7 @@ export class LocalStore {
     await this.#sending.send(recipients, { v: 1, to: id, ...change }, about);
   }
 
-  /** Sends a `failed` or `uncertain` message anew, under its name: who has it already sees it once. */
+  /** Sends a `failed` or `uncertain` message anew: who has it already sees it once. */
   async resend(id: string): Promise<void> {
     const found = await messageById(this.#table, id);
     if (found === null) throw localError("no_message", `no stored message has the id ${id}`);

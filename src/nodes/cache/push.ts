@@ -88,7 +88,7 @@ const unwrittenAgainMs = secondMs;
 
 export function createPush(parts: SenderParts): Push {
   const sender = createSender(parts);
-  // Over all hosts: a stranger names hosts and ports as he likes, and an office behind one
+  // Over all hosts: strangers name hosts and ports as they like, and an office behind one
   // address has one push service.
   const node: PushNode = {
     ...parts,

@@ -2,8 +2,8 @@
  * Admission of an envelope, shared by the Relay and the Cache: facts about recipient, sender and
  * policy are gathered in parallel, then one pure function decides, in the order of rules section 2
  * ("Order of checks on an envelope"). `GET /delivery-resolution/{target}` answers from the same
- * facts what a sender must know beforehand, on every node that knows recipients. Source: rules
- * sections 2 and 4, interface "Errors".
+ * facts what a sender must know beforehand, on every node that knows recipients.
+ * Source: rules sections 2 and 4, interface "Errors".
  */
 
 import type { Config } from "../../config/schema.ts";
@@ -84,8 +84,8 @@ export function gatherFacts(
   asked: AskedFor,
 ): AdmissionFacts | Promise<AdmissionFacts> {
   const { recipients } = sources;
-  const askedOfHim = { home: null, network: asked.network };
-  const ofRecipient = gatherRecipientFacts(recipients, to, { tag, asked: askedOfHim });
+  const askedOfRecipient = { home: null, network: asked.network };
+  const ofRecipient = gatherRecipientFacts(recipients, to, { tag, asked: askedOfRecipient });
   return sender === null ? ofRecipient : withSender(sources, ofRecipient, { sender, asked });
 }
 
@@ -268,8 +268,8 @@ export function decideAdmission(
 }
 
 /**
- * Where the operator chooses who registers, he also chooses whose mail is
- * kept and forwarded (D460).
+ * Where the operator chooses who registers, the operator also chooses whose mail is kept and
+ * forwarded (D460).
  */
 function checkGuest(facts: AdmissionFacts, { servesOwnSenders = false }: AdmissionRules) {
   if (!facts.isForeign || (servesOwnSenders && facts.isOwnSender)) return null;

@@ -228,7 +228,7 @@ async function askNamed(
   did: Did,
   { home, network }: { readonly home: string; readonly network: string },
 ): Promise<Foreign | Absence> {
-  // Before the store is read: a stranger invents as many homes as he likes.
+  // Before the store is read: strangers invent as many homes as they like.
   claimQuestion(state, network);
   const before = await loadProof(state, did);
   const found = await fetchProof(state, did, { home, before, network });
