@@ -1,12 +1,12 @@
 /**
- * Logs in the table of a driver: the log of the embedded ledger, and the copies of others' logs that a witness keeps. The
+ * Logs in the table of a driver: that of the embedded ledger, and copies that a witness keeps. The
  * ledger appends a batch in the commit of its block, so all nodes over one table have one log.
  *
- *   l/…            the ledger's own log             w/<SHA-256 of the origin>/…   a copy
- *   …head          size, root and number of batches (JSON); of a copy its bytes
- *   …e/<number>    bundle of entries                …t/<level>/<number>   tile of hashes, from level 1 on
- *   …m/<path>      page of the map                  …n                    the last note that was signed
- *   …u/<batch>     of the last batches: the size before, then each key with its value before
+ *   l/…          the ledger's own log       w/<SHA-256 of the origin>/…   a copy
+ *   …head        size, root and number of batches (JSON); of a copy its bytes
+ *   …e/<number>  bundle of entries          …t/<level>/<number>   tile of hashes, from level 1
+ *   …m/<path>    page of the map            …n                    the last signed note
+ *   …u/<batch>   of the last batches: the size before, then each key with its value before
  *
  * Hashes of level 0 follow from the entries. Numbers are 16 hex digits.
  * Source: docs/trust.md "Log".
@@ -93,7 +93,7 @@ function writeLogHead(view: TableChange, at: string, { root, ...counts }: Stored
   view.put(`${at}head`, records.encodeJson({ ...counts, root: encodeHex(root) }));
 }
 
-// ---------------------------------------------------------------------------------------------------------- tree
+// -------------------------------------------------------------------------------------------- tree
 
 function readEntryBundle(view: TableView, at: string, index: number): Uint8Array[] {
   const bytes = view.get(bundleKey(at, index));
@@ -160,7 +160,7 @@ function appendHash(
     appendHash(view, at, { level: level + 1, index: above }, hashTile(tile));
 }
 
-// ----------------------------------------------------------------------------------------------------------- map
+// --------------------------------------------------------------------------------------------- map
 
 const pagesOf =
   (view: TableView, at: string): ReadPage =>
@@ -181,11 +181,11 @@ function writePages(
 const sameValue = (a: Uint8Array | null, b: Uint8Array | null) =>
   a === null || b === null ? a === b : equalBytes(a, b);
 
-// -------------------------------------------------------------------------------------------------- the ledger's own
+// -------------------------------------------------------------------------------- the ledger's own
 
 const filledKey = `${own}filled`;
 
-/** With the first block: a new ledger has nothing else to log. `false` for one whose log was begun anew and isn't filled. */
+/** Begins with the first block. `false` for a log that was begun anew and isn't filled. */
 export function prepareLog(view: TableChange): boolean {
   if (view.get(records.headKey) !== null) return view.get(filledKey) !== null;
   beginLog(view, null);
@@ -206,7 +206,7 @@ export function touch(touched: Touched, did: Did, { aliases }: Applied): void {
 export const logHeadKey = `${own}head`;
 
 /**
- * All that a block reads is read before its calls are verified, because a run that misses something is run again.
+ * All that a block reads is read before its calls are verified: a run that misses some is repeated.
  * `displaced`: the keys of settled submissions that it forgets.
  */
 export function fetchBlock(
@@ -242,7 +242,7 @@ export function appendTouched(view: TableChange, { dids, aliases }: Touched): vo
   appendBatch(view, [...[...dids].map(ofDid), ...[...aliases].map(ofAlias)]);
 }
 
-/** None for a DID that is gone or deactivated: a Directory that shows it as active contradicts the log. */
+/** None for a DID that is gone or deactivated: who shows it as active contradicts the log. */
 function valueOfDid(view: TableView, did: Did): Uint8Array | null {
   const { record } = records.accountOf(view.get(records.accountKey(did)));
   if (record === null || record.deactivated) return null;
@@ -326,7 +326,7 @@ function writeBatch(view: TableChange, head: StoredHead, { entries, undo }: LogB
 
 type Undone = { readonly read: ReadPage; readonly changes: readonly MapChange[] };
 
-/** The map as it was at `size`, and what was undone for it; `null` when that is too long ago, or no end of a batch. */
+/** The map as of `size`, and what was undone for it; `null`: too long ago, or no batch's end. */
 function undoTo(view: TableView, head: StoredHead, size: number): Undone | null {
   const undone = new Map<string, MapChange>();
   let at = head.size;
@@ -354,8 +354,8 @@ function over(read: ReadPage, pages: ReadonlyMap<string, Uint8Array | null>): Re
 }
 
 /**
- * Puts the entries that were signed in the place of those that the store has behind `from`, then a batch that says what
- * the store holds: what only the lost entries knew is gone. `false` when they don't follow, or make another root.
+ * Puts the entries that were signed in the place of those behind `from`, then a batch that says
+ * what the store holds: what only the lost entries knew is gone. `false`: another root, or a gap.
  */
 function adopt(view: TableChange, from: number, { entries, signed }: Lost): boolean {
   const head = readLogHead(view, own);
@@ -383,7 +383,7 @@ function adopt(view: TableChange, from: number, { entries, signed }: Lost): bool
 
 type Lost = { readonly entries: readonly Uint8Array[]; readonly signed: LogHead };
 
-// ----------------------------------------------------------------------------------------------------------- logs
+// -------------------------------------------------------------------------------------------- logs
 
 const noteKey = (log: string) => `${logPrefix(log)}n`;
 const readNote = (view: TableView, log: string) =>

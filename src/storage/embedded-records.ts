@@ -2,17 +2,18 @@
  * What the embedded ledger keeps in its table: keys, the bytes of values, and the reads and writes
  * that follow from a call. Nothing else knows these bytes.
  *
- * head the last block, and how far counting is (JSON)
- * genesis/seed what they cover in addition to the key of the log
- * genesis the 32 bytes that name this ledger in proofs
- * a/<did> account (SCALE) n/<alias> DID that holds it
- * p/<scope>/<key> policy (SCALE)
- * q/<sequence> pending call: 32 bytes of its hash, then the call (SCALE)
- * c/<did>/<counter>/<value> a pending call uses this counter value
- * r/<did> a pending call registers this DID
- * u/<alias> a pending call claims this alias
- * (the three hold the key of the pending call)
- * s/<tx hash> submission (JSON) t/<number> settled submissions in order
+ *   head                       the last block, and how far counting is (JSON)
+ *   genesis/seed               what they cover in addition to the key of the log
+ *   genesis                    the 32 bytes that name this ledger in proofs
+ *   a/<did>                    account (SCALE)
+ *   n/<alias>                  DID that holds it
+ *   p/<scope>/<key>            policy (SCALE)
+ *   q/<sequence>               pending call: 32 bytes of its hash, then the call (SCALE)
+ *   c/<did>/<counter>/<value>  a pending call uses this counter value; holds that call's key
+ *   r/<did>                    a pending call registers this DID; the same
+ *   u/<alias>                  a pending call claims this alias; the same
+ *   s/<tx hash>                submission (JSON)
+ *   t/<number>                 settled submissions in order
  *
  * Sequences and numbers are 16 hex digits, so that their order is the order of keys.
  */

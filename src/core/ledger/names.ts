@@ -32,7 +32,7 @@ export function looksSelfCertifying(did: string): boolean {
   return did.startsWith("did:svc:wp") && !isSelfCertifying(did);
 }
 
-/** The name of an identity by its first root key, as the 32 bytes of the key. Cost: about 10 µs. */
+/** The name of an identity by the 32 bytes of its first root key. Cost: about 10 µs. */
 export function deriveDid(genesisHash: Uint8Array, rootKey: Uint8Array): Did {
   const digest = sha256(concatBytes(domain, genesisHash, rootKey));
   return `did:svc:${encodeBase58(concatBytes(version, digest.subarray(0, digestBytes)))}` as Did;

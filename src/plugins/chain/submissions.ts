@@ -1,7 +1,8 @@
 /**
- * Submissions: a call from its acceptance to its end on the chain. This file executes the actions of the pool (`pool.ts`):
- * it writes a call to the outbox before it answers, signs, submits, scans every finalized block, and reads the head's
- * state where blocks are gone. An end is on disk before anyone can read it.
+ * Submissions: a call from its acceptance to its end on the chain. This file executes the actions
+ * of the pool (`pool.ts`): it writes a call to the outbox before it answers, signs, submits, scans
+ * every finalized block, and reads the head's state where blocks are gone. An end is on disk before
+ * anyone can read it.
  * Source: docs/decisions.md D74, D75.
  */
 import { errorStack, type Fault, fault, isFault } from "../../core/fault.ts";
@@ -56,11 +57,11 @@ type KeptCall = Entry & {
 };
 
 const readsMax = 8;
-/** Calls of one block whose ends are read at a time: a light client needs about 13 proofs for each. */
+/** Ends of calls that are read at a time: a light client needs about 13 proofs for each. */
 const endsMax = 16;
 /** Signatures at a time: half a millisecond each, in which nothing else goes on. */
 const signsMax = 64;
-/** How long the log shows a warning no second time: the reason is usually the same for all calls, again and again. */
+/** The log shows a warning once in this time: the reason is usually the same for all calls. */
 const quietMs = 3_600_000;
 
 /** What a state without the record leaves as the reason. */
@@ -87,7 +88,7 @@ export class Submissions {
   private readonly scan: FinalizedScan;
   /** The last block up to which calls may have ended. */
   private following = 0n;
-  /** The hash of the last head that was followed to the end, and whether the newest one is to be followed. */
+  /** The hash of the last head that was followed to the end; whether the newest is to be. */
   private followed = "";
   private isDue = false;
   private work: Promise<void> = Promise.resolve();
@@ -123,7 +124,7 @@ export class Submissions {
     return kept?.submission ?? this.options.outbox.submission(txHash);
   }
 
-  // ------------------------------------------------------------------------------------------------- enqueue
+  // --------------------------------------------------------------------------------------- enqueue
 
   async submit(call: LedgerCall, label: string): Promise<Submission | Fault> {
     const { callIndices } = this.options.endpoints.session().head.metadata.frame;
@@ -133,8 +134,8 @@ export class Submissions {
       const facts = await this.options.reader.facts(call.did, aliasesNamed(call));
       const refused = this.dryRun(call, facts) ?? beyondBounds(call);
       if (refused !== null) return refused;
-      // Pending calls exclude a call by the pool, ended calls by the state: a call that ended while an older state was read
-      // is in neither, and would be accepted a second time.
+      // Pending calls exclude a call by the pool, ended calls by the state: a call that ended while
+      // an older state was read is in neither, and would be accepted a second time.
       if (facts.head.number >= this.following) return this.enqueue(call, label);
     }
     throw new StoreError("unavailable", "the chain moves faster than it can be read");
@@ -228,7 +229,7 @@ export class Submissions {
     };
   }
 
-  // --------------------------------------------------------------------------------------------------- flush
+  // ----------------------------------------------------------------------------------------- flush
 
   /** A new connection knows nothing of what was sent over the last one. */
   resume(): void {
@@ -238,7 +239,7 @@ export class Submissions {
 
   private onTick(): void {
     if (this.sessionOrNull() === null) return;
-    // A head that could not be followed for lack of an answer is followed again, even if no newer one comes.
+    // A head that could not be followed for lack of an answer is followed again.
     this.follow();
     this.perform(this.pool.flush(this.options.host.elapsedMs()));
   }
@@ -280,7 +281,7 @@ export class Submissions {
     this.options.log("warn", message, fields);
   }
 
-  /** Without funds, a node refuses every call of the operator again and again: many share a commit, and blocks go between. */
+  /** Without funds a node refuses each call of the operator again: many share a commit. */
   private signLater(entry: KeptCall, nonce: number | null): void {
     this.toSign.set(entry, nonce);
     if (this.toSign.size === 1) void this.queued(() => this.signSome());
@@ -306,7 +307,8 @@ export class Submissions {
 
   /** Decides by the head's state what blocks can't show, and why a node refuses a call. */
   private async inspect(entry: KeptCall): Promise<void> {
-    // Of the last head that was scanned: our own call may have changed a newer state, and an older one proves nothing.
+    // Of the last head that was scanned: our own call may have changed a newer state, and an older
+    // one proves nothing.
     const { head } = this.scan;
     // Its block is known: the state after that decides.
     if (this.undecided.has(entry)) return void this.pool.unchanged(entry);
@@ -314,7 +316,7 @@ export class Submissions {
     const { reader, key } = this.options;
     const facts = await reader.factsAt(head, entry.call.did, aliasesNamed(entry.call));
     const wasUsed = entry.nonce !== null && facts.head.nonce > entry.nonce;
-    // A counter also shows the call of somebody else, so it proves nothing unless a block was missed.
+    // A counter shows calls of others too: it proves nothing unless a block was missed.
     const isMissed = entry.signed.birth < this.scan.missed && (entry.nonce === null || wasUsed);
     if ((isMissed || wasUsed) && (await reader.showsEffect(entry.call, facts, key.publicKey)))
       return this.finish([[entry, { state: "finalized", reason: null, block: null }]]);
@@ -329,13 +331,13 @@ export class Submissions {
     await this.finish([[entry, { state, reason, block: null }]]);
   }
 
-  /** An only endpoint may hide blocks and records: neither it nor a second one has said how the call ended. */
+  /** An only endpoint may hide blocks and records: no second one has said how the call ended. */
   private wait(entry: KeptCall): void {
     this.pool.unsure(entry);
     this.logHourly("calls wait: an endpoint lacks blocks that may hold them, name a second one");
   }
 
-  // ----------------------------------------------------------------------------------------------- following
+  // ------------------------------------------------------------------------------------- following
 
   /** When heads come faster than they can be followed, only the newest is followed. */
   follow(): void {
@@ -432,9 +434,9 @@ export class Submissions {
   }
 
   /**
-   * How a call in a block ended, by the state after that block: it shows what the call did, or why the ledger refused it.
-   * Only a later one of ours of the same kind writes over it there: an account's calls come after those with a proof, except
-   * those about aliases.
+   * How a call in a block ended, by the state after that block: it shows what the call did, or why
+   * the ledger refused it. Only a later one of ours of the same kind writes over it there: an
+   * account's calls come after those with a proof, except those about aliases.
    */
   private async endIn(
     state: ChainHead,
@@ -450,7 +452,7 @@ export class Submissions {
     return { state: reason === null ? "finalized" : "failed", reason, block: at };
   }
 
-  // -------------------------------------------------------------------------------------------------- finish
+  // ---------------------------------------------------------------------------------------- finish
 
   /** Writes the ends, and only then shows them. */
   private async finish(ends: readonly (readonly [KeptCall, End])[]): Promise<void> {

@@ -1,9 +1,9 @@
 /**
- * Work of an operator on a store: backup of a running node, restore, verify, compact, and export.
- * A copy gets its name only when it is whole, synced and verified, so that an
- * interrupted one never counts as a store. A backup and an export pin a transaction as a reader of LMDB; while it is
- * open, the store can't reuse space that becomes free: it grows instead.
- * Memory of an export: about 135 bytes for each message id.
+ * Work of an operator on a store: backup of a running node, restore, verify, compact, and export. A
+ * copy gets its name only when it is whole, synced and verified, so that an interrupted one never
+ * counts as a store. A backup and an export pin a transaction as a reader of LMDB; while it is
+ * open, the store can't reuse space that becomes free: it grows instead. Memory of an export: about
+ * 135 bytes for each message id.
  */
 import {
   chmodSync,
@@ -103,7 +103,7 @@ async function copyRoot(root: Root, folder: string): Promise<void> {
   rmSync(copy, { recursive: true });
 }
 
-/** Verifies the unfinished copy in a folder and gives it the name of a store, in whose place nothing may be by then. */
+/** Verifies the unfinished copy in a folder and names it as a store; none may be there by then. */
 async function finishCopy(
   folder: string,
   makeRoom = () => {},
@@ -142,8 +142,8 @@ async function verifyCopy(file: string): Promise<VerifiedRecords> {
 }
 
 /**
- * Checks every record, and writes each anew in a copy. While a node runs, a pinned state is read. Damaged pages may end
- * this process by a signal.
+ * Checks every record, and writes each anew in a copy. While a node runs, a pinned state is read.
+ * Damaged pages may end this process by a signal.
  */
 export async function verifyStore(path: string): Promise<VerifyReport> {
   const { bytes } = dataFileSize(path);
@@ -169,8 +169,9 @@ const trialMarginBytes = 256 * 1024 ** 2;
 const recordsPerTrial = 1_000;
 
 /**
- * Writes every record anew in a copy that has the pages as they are: a page with a damaged number is read without a
- * problem, and ends the process that changes it. `false` where the disk has no room for that.
+ * Writes every record anew in a copy that has the pages as they are: a page with a damaged number
+ * is read without a problem, and ends the process that changes it. `false` where the disk has no
+ * room for that.
  */
 async function isCopyWritten(root: Root, path: string): Promise<boolean> {
   const folder = join(resolve(path), trialFolder);
@@ -222,7 +223,7 @@ function dataFileSize(path: string): { readonly bytes: number } {
   }
 }
 
-/** Makes the store at `path` out of the backup in the folder `from`. A store that is there is set aside. */
+/** Makes the store at `path` out of the backup in `from`. A store that is there is set aside. */
 export async function restoreStore(path: string, from: string): Promise<string> {
   const [folder, source] = [resolve(path), join(resolve(from), dataFile)];
   if (!existsSync(source)) throw new StoreError("unavailable", `${resolve(from)} holds no backup`);
@@ -254,9 +255,10 @@ function setAside(folder: string): string | null {
 }
 
 /**
- * Puts a copy without free pages in the place of the data file, whole, verified and synced, with its owner, group and
- * mode. No node may have the store open. Throws `full` when the disk has no room for both; an interrupted one leaves the
- * former file, and what it left of a copy is removed by the next one, or by the start of a node.
+ * Puts a copy without free pages in the place of the data file, whole, verified and synced, with
+ * its owner, group and mode. No node may have the store open. Throws `full` when the disk has no
+ * room for both; an interrupted one leaves the former file, and what it left of a copy is removed
+ * by the next one, or by the start of a node.
  */
 export async function compactStore(path: string): Promise<string> {
   const folder = resolve(path);
@@ -303,7 +305,7 @@ function checkCopyRoom(folder: string, tables: Tables): void {
     throw new StoreError("full", `${folder} has no room for the copy, which takes ${wanted} bytes`);
 }
 
-/** Fills a store in a folder of its own, and puts it into its place once every record of it was verified. */
+/** Fills a store in its own folder, and puts it in place once all its records were verified. */
 export async function importStore(options: LmdbOptions, fill: FillStore): Promise<void> {
   const folder = resolve(options.path);
   if (storeAbsence(folder) === null) {
@@ -371,7 +373,7 @@ async function openSnapshot(folder: string): Promise<Snapshot> {
   }
 }
 
-/** A running node writes the first pages, so that a look may find them torn apart: the next look does not. */
+/** A running node writes the first pages: a look may find them torn, the next look does not. */
 function checkNow(data: string): number | null {
   try {
     return checkDataFile(data);
