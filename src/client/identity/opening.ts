@@ -213,7 +213,7 @@ export const optionShapes: Readonly<Record<keyof WaypostOptions, Shape<unknown>>
   nowMs: callable,
 };
 
-/** Throws `invalid_argument` for an unknown option or value, and `no_store` for one that needs a store. */
+/** Throws `invalid_argument` for an unknown option or value, `no_store` where one needs a store. */
 export function checkOptions(options: WaypostOptions): void {
   checkGiven(options, optionShapes);
   const { store, receipts, acknowledge, acceptRequests } = options;
