@@ -80,7 +80,7 @@ const all: readonly Commands[] = [
   },
 ];
 
-/** `wanted` is the command that will run; without it, and where no command has that name, all are there. */
+/** `wanted`: the command that will run; without it, or where none has that name, all are there. */
 export async function createProgram(json: boolean, wanted?: string): Promise<Command> {
   const program = new Command("waypost")
     .description("End-to-end encrypted messaging: Directory, Relay and Cache in one executable")
