@@ -386,6 +386,8 @@ describe.each([
       "nothing thrown",
     );
     expect(await codeOf(Reflect.apply(Waypost.open, Waypost, []))).toBe("invalid_argument");
+    const unkept = { url: nodes.url, keys: memoryKeys() };
+    expect(await codeOf(Reflect.apply(Waypost.link, Waypost, [unkept]))).toBe("no_store");
   });
 
   test("messages that are asked for after the end receive nothing", async () => {

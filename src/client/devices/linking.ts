@@ -3,7 +3,7 @@
  * the DIDs of devices. Loaded by those alone that have devices.
  * Source: docs/client.md "Devices".
  */
-import { abortedError } from "../base/failure.ts";
+import { abortedError, localError } from "../base/failure.ts";
 import type { WaypostOptions } from "../identity/opening.ts";
 import { randomUuid } from "../keys/crypto.ts";
 import { deviceName, reliable } from "../keys/key-stores.ts";
@@ -41,12 +41,16 @@ type Linking<T> = {
   readonly cancel: () => Promise<void>;
 };
 
-/** Shows a code, and opens the identity when another device has accepted it. Throws `aborted`. */
+/**
+ * Shows a code, and opens the identity when another device has accepted it. Throws `aborted`, and
+ * `no_store` where the history would have no place.
+ */
 export async function link<T extends OwnDid>(
   options: WaypostOptions & { readonly store: StoreDriver },
   open: (options: WaypostOptions) => Promise<T>,
 ): Promise<Linking<T>> {
   const { signal, name = "default", store: driver, nowMs = Date.now } = options;
+  if (driver === undefined) throw localError("no_store", "a device needs a local store");
   const place = { keys: reliable(options.keys), name, driver, nowMs };
   const { code, accepted, cancel } = await beginLink(() => open(deviceOptions(options)), place);
   signal?.addEventListener("abort", () => void cancel(), { once: true });
