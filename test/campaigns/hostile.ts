@@ -95,7 +95,7 @@ async function beHonest(stage: Stage, to: StagePerson, forMs: number): Promise<M
   for (
     const endsAtMs = performance.now() + forMs;
     performance.now() < endsAtMs;
-    await Bun.sleep(25)
+    await Bun.sleep(50)
   ) {
     const answered = await client.post("/cache/store", envelopeTo(to));
     statuses.push(answered.status);

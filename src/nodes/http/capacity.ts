@@ -114,7 +114,10 @@ export function createCapacity(bounds: Bounds): Capacity {
   const { requests_max: requestsMax, body_bytes_in_flight: bodyBytesMax } = bounds;
   return {
     bounds,
-    normal: { work: createFairShare(requestsMax), bodyBytes: createFairShare(bodyBytesMax) },
+    normal: {
+      work: createFairShare(requestsMax),
+      bodyBytes: createFairShare(bodyBytesMax, { shrinks: true }),
+    },
     reserved: { work: createFairShare(requestsMax), bodyBytes: createFairShare(bodyBytesMax / 4) },
     waiting: createFairShare(requestsMax, { shrinks: true }),
     answerBytes: createFairShare(bodyBytesMax),
