@@ -49,7 +49,7 @@ appTest(
   "hostile names, texts and files stay in their place, and nothing of them runs",
   async () => {
     const alice = await newPerson(
-      suite.browser,
+      suite.browser.heard(),
       `${app}/#${new URLSearchParams({ to: stranger.did, name: `\u202e${markup}` })}`,
       "A",
       scratch,

@@ -39,12 +39,14 @@ beforeAll(() => {
 });
 afterAll(() => network.close());
 
-const two = (names: readonly [string, string]) => twoPeople(suite.browser, app, names, scratch);
+const two = (names: readonly [string, string], browser = suite.browser) =>
+  twoPeople(browser, app, names, scratch);
 
 appTest(
   "two people meet by a link and talk through a restart, a loss of network and a second tab, each message once",
   async () => {
-    const { alice, bob } = await two(["Alice", "Bob"]);
+    const browser = suite.browser.heard();
+    const { alice, bob } = await two(["Alice", "Bob"], browser);
     const named = "document.querySelector('.conversation .name')?.textContent === 'Alice'";
     await bob.page.until(named, "the name that the link gave", 60_000);
     await alice.say("hello Bob");
@@ -76,7 +78,7 @@ appTest(
     );
 
     const second = personAt(
-      await suite.browser.open(`${app}/${await bob.page.evaluate("location.hash")}`, bob.profile),
+      await browser.open(`${app}/${await bob.page.evaluate("location.hash")}`, bob.profile),
     );
     await second.sees("said while the network is lost");
     await alice.say("for both tabs");

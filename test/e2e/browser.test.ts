@@ -71,9 +71,9 @@ afterAll(async () => {
 });
 
 async function tab(name: string): Promise<Page> {
-  const page = await browser.open(
-    `http://127.0.0.1:${pages.port}/?node=${encodeURIComponent(url)}&name=${name}`,
-  );
+  const page = await browser
+    .heard()
+    .open(`http://127.0.0.1:${pages.port}/?node=${encodeURIComponent(url)}&name=${name}`);
   await page.until(
     "document.getElementById('did').textContent.startsWith('did:svc:')",
     `${name} has a DID`,

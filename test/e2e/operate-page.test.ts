@@ -50,7 +50,7 @@ describe.skipIf(chromiumPath === null)("the operator's page", () => {
       Waypost.open({ url: own, keys: memoryKeys(), alias: "alice", waiting }),
       startChromium({ isLight: true }),
     ]);
-    page = await browser.open(`http://localhost:${port.port}/status`);
+    page = await browser.heard().open(`http://localhost:${port.port}/status`);
     await page.until('document.getElementById("state").textContent === "ready"', "the state");
   }, 60_000);
   afterAll(async () => {

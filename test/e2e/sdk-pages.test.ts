@@ -26,7 +26,7 @@ beforeAll(async () => {
   [sdk, nodes, browser] = await Promise.all([
     installPackedSdk(),
     startTestNodes(),
-    startChromium(),
+    startChromium({ isLight: true }),
   ]);
 }, 240_000);
 afterAll(async () => {
@@ -61,10 +61,9 @@ for (const [name, packages] of Object.entries(frameworks))
           return (await file.exists()) ? new Response(file) : new Response(null, { status: 404 });
         },
       });
-      const page = await browser.open(
-        `http://127.0.0.1:${server.port}/?node=${nodes.url}`,
-        await browser.profile(folder),
-      );
+      const page = await browser
+        .heard()
+        .open(`http://127.0.0.1:${server.port}/?node=${nodes.url}`, await browser.profile(folder));
       const texts = "[...document.querySelectorAll('li')].map((one) => one.textContent).join()";
       await page.until("!!document.querySelector('button')", "the page", 60_000);
       // What it sends to itself it has twice: as what was said, and as what came.

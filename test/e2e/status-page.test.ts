@@ -17,7 +17,7 @@ describe.skipIf(chromiumPath === null)("the status page", () => {
     nodes = await startTestNodes();
     browser = await startChromium({ isLight: true });
     for (let i = 0; i < 50; i++) await fetch(`${nodes.url}/limits`);
-    page = await browser.open(`${nodes.url}/status`);
+    page = await browser.heard().open(`${nodes.url}/status`);
     await page.until('document.getElementById("state").textContent === "ready"', "the state");
   }, 60_000);
   afterAll(async () => {
