@@ -60,6 +60,9 @@ export type SpaceGuard = {
   readonly isLow: () => boolean;
 };
 
+/** Where the pages end, and the room behind them in the file, in bytes. */
+type FileEnd = { readonly end: number; readonly behind: number };
+
 /**
  * LMDB must never meet a full disk. So the file is longer than its pages, with room for its length
  * where the system sets room aside (`fallocate`), and every commit asks first. A look at the disk
@@ -75,9 +78,6 @@ export type SpaceGuard = {
  *
  * `pagesFree` returns how many bytes of pages inside the file are free.
  */
-/** Where the pages end, and the room behind them in the file, in bytes. */
-type FileEnd = { readonly end: number; readonly behind: number };
-
 export function openSpaceGuard(
   disk: Disk,
   { floorBytes, reserveBytes }: SpaceLimits,
