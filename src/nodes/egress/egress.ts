@@ -188,9 +188,10 @@ type RequestPlace = {
 /**
  * Places of requests, those included that wait for a slot of their host: with a host that
  * hangs, they wait as long. A client network gets half of what the others leave. Where that
- * is too little, the oldest slow requests of the network, or to the address, with the most
- * give way while it has more than this one: hosts that hang cost those who chose them their
- * places, and many names of one machine count as one.
+ * is too little, a slow request gives way: the oldest of the network, or to the address, with
+ * the most, while it has more than this network, else this network's own. So hosts that hang
+ * cost those who chose them their places, and not whoever shares an address with them; many
+ * names of one machine count as one.
  */
 function createPlaces(now: () => number, requestsMax: number) {
   const share = createFairShare(requestsMax, { shrinks: true });
@@ -210,9 +211,12 @@ function createPlaces(now: () => number, requestsMax: number) {
       const there = address === null ? 0 : (ofAddress.get(address)?.length ?? 0);
       return Math.max(ofClient.get(client)?.length ?? 0, there);
     };
-    const slow = [...held].filter(({ takenAtMs }) => now() - takenAtMs >= slowMs);
-    const [first] = slow.sort((a, b) => countOf(b) - countOf(a));
-    if (first === undefined || countOf(first) <= (ofClient.get(client)?.length ?? 0)) return false;
+    const own = ofClient.get(client)?.length ?? 0;
+    const [first] = [...held]
+      .filter(({ takenAtMs }) => now() - takenAtMs >= slowMs)
+      .filter((place) => place.client === client || countOf(place) > own)
+      .sort((a, b) => countOf(b) - countOf(a));
+    if (first === undefined) return false;
     endRequest(first, gaveWay);
     return true;
   };
