@@ -197,14 +197,17 @@ function createPlaces(now: () => number, requestsMax: number) {
   const share = createFairShare(requestsMax, { shrinks: true });
   const held = new Set<RequestPlace>();
   /** Whatever still runs is cut: a body that has not ended, say. */
-  const endRequest = (place: RequestPlace, end: EgressAnswer | null = null): void => {
-    if (!held.delete(place)) return;
+  const cut = (place: RequestPlace, end: EgressAnswer | null): void => {
     place.end ??= end;
-    share.give(place.client, 1);
     place.abort.abort();
   };
-  /** Whether a request gave way to one of this client. */
-  const makeRoom = (client: string): boolean => {
+  const endRequest = (place: RequestPlace, end: EgressAnswer | null = null): void => {
+    if (!held.delete(place)) return;
+    share.give(place.client, 1);
+    cut(place, end);
+  };
+  /** The slow request that gives way to one of this client. */
+  const slowBefore = (client: string): RequestPlace | undefined => {
     const ofClient = Map.groupBy(held, (place) => place.client);
     const ofAddress = Map.groupBy(held, ({ address }) => address);
     const countOf = ({ client, address }: RequestPlace): number => {
@@ -212,17 +215,28 @@ function createPlaces(now: () => number, requestsMax: number) {
       return Math.max(ofClient.get(client)?.length ?? 0, there);
     };
     const own = ofClient.get(client)?.length ?? 0;
-    const [first] = [...held]
+    return [...held]
       .filter(({ takenAtMs }) => now() - takenAtMs >= slowMs)
       .filter((place) => place.client === client || countOf(place) > own)
-      .sort((a, b) => countOf(b) - countOf(a));
-    if (first === undefined) return false;
-    endRequest(first, gaveWay);
+      .sort((a, b) => countOf(b) - countOf(a))[0];
+  };
+  /** Whether the share counts one request more of the client, or in the place of another one. */
+  const makeRoom = (client: string): boolean => {
+    while (!share.take(client, 1)) {
+      const slow = slowBefore(client);
+      if (slow === undefined) return false;
+      if (slow.client === client) {
+        held.delete(slow);
+        cut(slow, gaveWay);
+        return true;
+      }
+      endRequest(slow, gaveWay);
+    }
     return true;
   };
   return {
     take(client: string, timeoutMs: number): RequestPlace | null {
-      while (!share.take(client, 1)) if (!makeRoom(client)) return null;
+      if (!makeRoom(client)) return null;
       const takenAtMs = now();
       const place: RequestPlace = {
         client,
