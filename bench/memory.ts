@@ -27,12 +27,9 @@ const { values: flags } = parseArgs({
   },
 });
 
-/**
- * In MiB. Pages of large mailboxes map much of the file for a moment, which the mixed load's bound
- * allows for.
- */
+/** In MiB. */
 const startMax = 100;
-const mixedMax = 400;
+const mixedMax = 230;
 /** With so many ids held, whose index grows by a quarter at a time. */
 const fullSpeedMax = (ids: number) => Math.round(190 + (ids * 140) / 2 ** 20);
 /** What `docs/run.md` says of the file: so many times the bytes that wait, and so many MiB. */
