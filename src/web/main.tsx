@@ -33,9 +33,11 @@ async function keepInstalled(): Promise<void> {
     hasOne = true;
   });
   const registration = await workers.register(policy?.createScriptURL("") ?? "/worker.js");
+  // A page that was on its way when the first one claimed its pages goes without it.
+  hasOne ||= registration.active?.state === "activated";
   const offer = () => {
     // The first version of all has nothing before it.
-    if (registration.waiting !== null && workers.controller !== null)
+    if (registration.waiting !== null && registration.active !== null)
       offerVersion(registration.waiting);
   };
   offer();
