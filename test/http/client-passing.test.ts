@@ -14,10 +14,10 @@ beforeAll(async () => {
 });
 afterAll(() => nodes.stop());
 
-const open = () =>
+const open = (keys = memoryKeys()) =>
   Waypost.open({
     url: nodes.url,
-    keys: memoryKeys(),
+    keys,
     waiting: { timeoutMs: 60_000, intervalMs: 20 },
   });
 
@@ -43,7 +43,8 @@ async function listen(me: Waypost, onMessage: (message: Message) => unknown) {
 }
 
 test("a reader that acknowledges late gets every message once, and no sender waits for it", async () => {
-  const [alice, bob] = await Promise.all([open(), open()]);
+  const keys = memoryKeys();
+  const [alice, bob] = await Promise.all([open(), open(keys)]);
   const [got, all] = [[] as Message[], Promise.withResolvers<void>()];
   const reader = await listen(bob, (message) => got.push(message) === 100 && all.resolve());
   const modes: unknown[] = [];
@@ -58,7 +59,7 @@ test("a reader that acknowledges late gets every message once, and no sender wai
   for (const message of got) await message.ack();
   await reader.stop();
   // What was acknowledged late is gone from the Cache.
-  const again = await listen(bob, (message) => got.push(message));
+  const again = await listen(await open(keys), (message) => got.push(message));
   await alice.send(bob.did, "last");
   while (got.at(-1)?.text !== "last") await Bun.sleep(5);
   await again.stop();
