@@ -31,7 +31,7 @@ const { values: flags } = parseArgs({
 const startMax = 100;
 const mixedMax = 230;
 /** With so many ids held, whose index grows by a quarter at a time. */
-const fullSpeedMax = (ids: number) => Math.round(190 + (ids * 140) / 2 ** 20);
+const fullSpeedMax = (ids: number) => Math.round(210 + (ids * 140) / 2 ** 20);
 /** What `docs/run.md` says of the file: so many times the bytes that wait, and so many MiB. */
 const file = { timesMax: 2.5, moreMax: 64 };
 /** A mailbox takes only so much of one client network. */
