@@ -257,7 +257,7 @@ describe("a destination's share of the node", () => {
     expect(sender.stats()).toMatchObject({ active: 32, waiting: 224 });
     nowMs = 1_000;
     const [one, other] = [serve(() => new Response("ok")), serve(() => new Response("ok"))];
-    // To the network with the most its own give way, one to one, for whoever shares its address.
+    // To the network with the most its own give way, one to one, for others at the same address.
     const beside = Array.from({ length: 6 }, () =>
       post(sender, `http://127.0.0.1:${other}/`, { client: "network 0" }),
     );

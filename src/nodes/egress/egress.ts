@@ -190,8 +190,8 @@ type RequestPlace = {
  * hangs, they wait as long. A client network gets half of what the others leave. Where that
  * is too little, a slow request gives way: the oldest of the network, or to the address, with
  * the most, while it has more than this network, else this network's own. So hosts that hang
- * cost those who chose them their places, and not whoever shares an address with them; many
- * names of one machine count as one.
+ * cost those who chose them their places, and not others at the same address; many names of
+ * one machine count as one.
  */
 function createPlaces(now: () => number, requestsMax: number) {
   const share = createFairShare(requestsMax, { shrinks: true });
