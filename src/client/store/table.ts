@@ -111,13 +111,18 @@ export class Table {
   }
 
   /** Values of keys that begin with `prefix`; `from` and `to` are whole keys. */
-  async scan<T>({
+  async scan<T>(scan: TableScan): Promise<[key: string, value: T][]> {
+    return (await this.#rows<T>(scan)).flatMap(([key, row]) => (row === null ? [] : [[key, row]]));
+  }
+
+  /** With `null` for a row that can't be read. */
+  async #rows<T>({
     prefix,
     from,
     to,
     limit = 1_000,
     isReverse = false,
-  }: TableScan): Promise<[key: string, value: T][]> {
+  }: TableScan): Promise<[key: string, value: T | null][]> {
     const range = {
       from: this.place + (from ?? prefix),
       to: this.place + (to ?? endOf(prefix)),
@@ -125,20 +130,22 @@ export class Table {
       isReverse,
     };
     const rows = await this.#guard(() => this.driver.scan(range));
-    return rows.flatMap(([key, sealed]) => {
+    return rows.map(([key, sealed]) => {
       const name = key.slice(this.place.length);
-      const row = parseRow<T>(name, this.open(name, sealed));
-      return row === null ? [] : [[name, row]];
+      return [name, parseRow<T>(name, this.open(name, sealed))];
     });
   }
 
-  /** All values below a prefix, page by page; with `begin` from that key on. */
+  /**
+   * All values below a prefix, page by page; with `begin` from that key on. A page is empty where
+   * none of its rows can be read.
+   */
   async *pages<T>(prefix: string, begin = prefix): AsyncGenerator<[key: string, value: T][]> {
     for (let from = begin; ; ) {
-      const page = await this.scan<T>({ prefix, from });
-      const last = page.at(-1);
+      const rows = await this.#rows<T>({ prefix, from });
+      const last = rows.at(-1);
       if (last === undefined) return;
-      yield page;
+      yield rows.flatMap(([key, row]) => (row === null ? [] : [[key, row]]));
       from = after(last[0]);
     }
   }

@@ -108,6 +108,16 @@ test("a group that can't be read ends no start, and is in no list", async () => 
   }
 });
 
+test("a list has what stands behind more rows that can't be read than are read at once", async () => {
+  const { table, groups } = await opened();
+  const state = withChange(emptyGroup(to, "nonce"), { name: "here", add: [to] }, 1_000);
+  await table.change(async (batch) => {
+    for (let i = 0; i < 1_000; i++) batch.put(`${rowsOf.groups}${i}`, { v: 2, state: 5 });
+    batch.put(`${rowsOf.groups}f`, { ...newRow(state), joined: 0 });
+  });
+  expect((await groups.list()).map(({ name }) => name)).toEqual(["here"]);
+});
+
 test("a mistake of the program in a list is not taken for a row that can't be read", async () => {
   const { table, store } = await opened();
   const mistake = new TypeError("undefined is not an object");
