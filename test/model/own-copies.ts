@@ -21,6 +21,7 @@ export function firstKept({ identity, name, head, nowMs }: First): Kept {
     seeds: [head.root],
     ownRoot: head.root,
     removed: [],
+    makers: [],
     sealing: firstSealing(identity, head.root, nowMs),
     given: [],
     group: emptyGroup(alice, "nonce"),
@@ -45,15 +46,16 @@ export function firstKept({ identity, name, head, nowMs }: First): Kept {
   };
 }
 
-/** After a look at the own proof. Beside new keys is noted which devices were removed. */
+/** After a look at the own proof. Beside new keys is noted which devices were removed, and who made them. */
 export function settledRing({ rules, nowMs }: World, kept: Kept, last: ProvenRoot): Keyring {
   const { ring, job, ownRoot } = kept;
   const settled = rules.settle(ring, last, { nowMs, made: job?.next ?? null });
   const isOlder = rules.isBehind(settled, last) && ownRoot === last.root;
-  const next = isOlder ? rules.followOwn(settled, last, kept.removed) : settled;
+  const next = isOlder ? rules.followOwn(settled, last, kept) : settled;
   const { root } = next.head;
   if (root === ring.head.root) return next;
   kept.removed.push(...rules.missingIn(next.head, ring.head));
+  kept.makers.push({ root, maker: next.head.maker });
   if (kept.seeds.includes(root)) kept.ownRoot = root;
   return next;
 }
@@ -95,10 +97,11 @@ export class Copies {
 
   /** An older copy of the local store, beside the keys as they are. */
   #withKeys(before: Kept): Kept {
-    const { ownRoot, removed, sealing, proven } = this.#device.kept;
+    const { ownRoot, removed, makers, sealing, proven } = this.#device.kept;
     const seeds = [...new Set([...before.seeds, ownRoot])];
     const { later } = before.sealing;
-    return { ...before, ...{ seeds, ownRoot, removed, proven }, sealing: { ...sealing, later } };
+    const keys = { seeds, ownRoot, removed, makers, proven };
+    return { ...before, ...keys, sealing: { ...sealing, later } };
   }
 
   /**

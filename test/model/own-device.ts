@@ -248,7 +248,6 @@ export class Device {
         this.kept.seeds = [...new Set([...this.kept.seeds, ...head.seeds])];
       const isSame = (one: Head) => one.root === head.head.root && one.number === head.head.number;
       this.kept.ring = heard;
-      if (heard.head.maker !== known.maker) this.#beginKeys();
       if (isSame(heard.head) || heard.candidates.some(isSame))
         takeSecrets(this.#world, this.kept, head.secrets, head.head.root);
       this.#look();
@@ -302,6 +301,7 @@ export class Device {
       devices: this.kept.ring.head.devices.filter(({ did: one }) => !here.includes(one)),
     };
     this.kept.removed.push(...here);
+    this.kept.makers.push({ root: next, maker: this.did });
     this.kept.seeds.push(next);
     madeSecret(this.#world, this.kept, next, null);
     this.kept.ring = { ...this.kept.ring, candidates: [...this.kept.ring.candidates, head] };

@@ -206,9 +206,13 @@ export type Kept = {
   ring: Keyring;
   deviceKey: string;
   seeds: string[];
-  /** Of the key store: the root key whose seed is the identity's, and which devices were removed. */
+  /**
+   * Of the key store: the root key whose seed is the identity's, which devices were removed, and
+   * who made each root key.
+   */
   ownRoot: string;
   removed: Did[];
+  makers: { readonly root: string; readonly maker: Did }[];
   sealing: SealingKept;
   /** Which secrets other devices' Caches have got from here. */
   given: string[];

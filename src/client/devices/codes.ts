@@ -32,8 +32,8 @@ import { type Client, senderOf } from "../trust/client.ts";
 import { keepOwnHosts } from "../trust/hosts.ts";
 import { distrust, recall, type TrustDemand } from "../trust/trust.ts";
 import { awaitFacts } from "./facts.ts";
+import { noteBesideKeys } from "./key-notes.ts";
 import { devicesMax } from "./keyring.ts";
-import { noteRemoved } from "./removed.ts";
 import { type PeerRow, peersOf } from "./replica.ts";
 import { beginRing } from "./ring.ts";
 import { openHead, openItems } from "./sealing.ts";
@@ -277,7 +277,7 @@ export async function markLeaving(
     if (peer !== undefined) return peer;
     throw localError("no_device", `${did} is not another device of this identity`);
   });
-  await noteRemoved(memory, gone);
+  await noteBesideKeys(memory, { removed: gone });
   await table.change(async (batch) => {
     for (const peer of [...peers.filter(({ isLeaving }) => isLeaving), ...leaving])
       batch.put(peerKey(table, peer.did), {
@@ -296,7 +296,7 @@ export async function forgetPeers(
   dids: readonly Did[],
   memory: TextStore,
 ): Promise<void> {
-  await noteRemoved(memory, dids);
+  await noteBesideKeys(memory, { removed: dids });
   await table.change(async (batch) => {
     for (const did of dids) {
       batch.put(removedKey(table, did), did);

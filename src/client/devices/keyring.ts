@@ -48,11 +48,6 @@ export type Keyring = {
   readonly head: Head;
   /** Heads whose keys the proof has not shown so far. */
   readonly candidates: readonly Head[];
-  /**
-   * Nothing here says who made the root key in force (`followOwn`): what another device says of
-   * that counts.
-   */
-  readonly isFollowed?: boolean;
 };
 
 /** What the own proof shows. */
@@ -134,12 +129,12 @@ const isSameHead = (a: Head, b: Head): boolean =>
  * another of the same number, counts for nothing. `from` is the device that said it.
  */
 export function hearHead(ring: Keyring, given: Head, from: Did | null = null): Keyring {
-  const { head, candidates, isFollowed = false } = ring;
+  const { head, candidates } = ring;
   if (given.did !== head.did) return ring;
   if (given.root === head.root && given.number === head.number) {
     const devices = union(head.devices, given.devices, from);
-    const next = { ...head, devices, maker: isFollowed ? given.maker : head.maker };
-    return isSameHead(head, next) ? ring : { ...ring, head: next, isFollowed: false };
+    const next = { ...head, devices };
+    return isSameHead(head, next) ? ring : { ...ring, head: next };
   }
   if (given.number <= head.number) return ring;
   const isOf = (one: Head) => one.root === given.root && one.number === given.number;
@@ -211,15 +206,26 @@ const isOver = ({ untilMs }: Head, nowMs: number): boolean =>
 export const isBehind = ({ head }: Keyring, proven: ProvenRoot): boolean =>
   proven.number > head.number || (proven.number === head.number && proven.root !== head.root);
 
+/** What is noted beside the keys: the devices that were removed, and who made each root key. */
+export type KeyNotes = {
+  readonly removed: readonly Did[];
+  readonly makers: readonly { readonly root: string; readonly maker: Did }[];
+};
+
 /**
  * Where the keys that the proof shows are here, and the list is of an earlier root key: a command
  * has replaced them, or the local store is an older copy than the keys. The devices stay but for
- * those that were removed since.
+ * those that were removed since. What other devices say of the maker counts for nothing: their
+ * stores may be older copies as well.
  */
-export function followOwn(ring: Keyring, proven: ProvenRoot, removed: readonly Did[]): Keyring {
-  const { number, root } = proven;
-  const devices = ring.head.devices.filter(({ did }) => !removed.includes(did));
-  return { ...ring, head: { ...ring.head, number, root, devices }, isFollowed: true };
+export function followOwn(
+  { head, candidates }: Keyring,
+  { number, root }: ProvenRoot,
+  { removed, makers }: KeyNotes,
+): Keyring {
+  const devices = head.devices.filter(({ did }) => !removed.includes(did));
+  const { maker } = makers.find((one) => one.root === root) ?? head;
+  return { candidates, head: { ...head, number, root, devices, maker } };
 }
 
 /** Of the devices of the head before. */

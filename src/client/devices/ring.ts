@@ -20,6 +20,7 @@ import { ringKey } from "../store/keys.ts";
 import type { Table } from "../store/table.ts";
 import { contentKey } from "./content.ts";
 import { nameOfKey, withGiven, withSecrets } from "./joining.ts";
+import { keyNotes, noteBesideKeys, noteHead } from "./key-notes.ts";
 import {
   audienceOf,
   followOwn,
@@ -28,12 +29,10 @@ import {
   isBehind,
   type Keyring,
   mayHear,
-  missingIn,
   type ProvenRoot,
   type RingDevice,
   settle,
 } from "./keyring.ts";
-import { noteRemoved, removedDevices } from "./removed.ts";
 import {
   type HeadWithKeys,
   madeIn,
@@ -206,6 +205,7 @@ export class Ring {
       const { nextRootSeed } = next;
       if (row === null || nextRootSeed === null) return;
       const root = encodeHex(await ed25519PublicKey(nextRootSeed));
+      await noteBesideKeys(this.#host.memory(), { makers: [{ root, maker: own }] });
       const secret = freshSeed();
       const key = encodeHex(await x25519PublicKey(secret));
       const stay = row.head.devices.filter(({ did }) => did === own || stays.includes(did));
@@ -249,7 +249,7 @@ export class Ring {
     if (ring === row) return unchanged;
     const isAdopted = ring.head.root !== row.head.root;
     // Before the keys, as where they are made: the store may be an older copy when they are there.
-    if (isAdopted) await noteRemoved(this.#host.memory(), missingIn(ring.head, row.head));
+    if (isAdopted) await noteHead(this.#host.memory(), ring.head, row.head);
     const text = texts[ring.head.root];
     if (isAdopted && text !== undefined) {
       const given = parseIdentity(text, this.#host.identity().name);
@@ -260,9 +260,8 @@ export class Ring {
       ring.candidates.some((one) => one.root === root),
     );
     const isMadeLeft = ring.candidates.some(({ root }) => root === made);
-    const { secrets } = row;
-    const { head, candidates, isFollowed = false } = ring;
-    const kept = { head, candidates, isFollowed, secrets, texts: Object.fromEntries(left) };
+    const { head, candidates } = ring;
+    const kept = { head, candidates, secrets: row.secrets, texts: Object.fromEntries(left) };
     // Nothing survives new keys by itself: methods of other devices don't.
     const methods = isAdopted ? {} : { methods: row.methods ?? [] };
     await this.#put({ ...kept, ...methods, made: isMadeLeft ? made : null });
@@ -273,7 +272,7 @@ export class Ring {
     if (!isBehind(ring, proven)) return ring;
     const own = encodeHex(await ed25519PublicKey(this.#host.identity().rootSeed));
     if (own !== proven.root) return ring;
-    return followOwn(ring, proven, await removedDevices(this.#host.memory()));
+    return followOwn(ring, proven, await keyNotes(this.#host.memory()));
   }
 
   /** What a device gets that has shown its key in a code. */
