@@ -17,37 +17,13 @@ import { Waypost } from "../../src/client/waypost.ts";
 import { renderPublicKey } from "../../src/core/codec/bytes.ts";
 import type { Intent } from "../../src/core/ledger/actions.ts";
 import { peopleAtNodes, waiting } from "../support/people.ts";
+import { leavingDirectory } from "./leaving-directory.ts";
 import { devicesAt, until } from "./own-devices.ts";
 
 const people = peopleAtNodes();
 const { at, open, keep } = people;
 const { place, linked } = devicesAt(people);
 const passphrase = "a long passphrase";
-
-/** A Directory that is away after so many calls that change something. */
-function leavingDirectory(writes: number) {
-  let left = writes;
-  let isAway = false;
-  const server = Bun.serve({
-    hostname: "127.0.0.1",
-    port: 0,
-    fetch: async (request) => {
-      const { pathname, search } = new URL(request.url);
-      const { method, headers } = request;
-      if (method !== "GET") isAway ||= left-- === 0;
-      if (isAway) return Response.json({ code: "not_here" }, { status: 404 });
-      const body = method === "GET" ? null : await request.bytes();
-      return fetch(`${at.url}${pathname}${search}`, { method, headers, body });
-    },
-  });
-  const leave = () => {
-    isAway = true;
-  };
-  const comeBack = () => {
-    isAway = false;
-  };
-  return { url: `http://127.0.0.1:${server.port}`, leave, comeBack, stop: () => server.stop(true) };
-}
 
 const failing = (work: Promise<unknown>) =>
   work.then(
@@ -185,7 +161,7 @@ test.each(cases)(
     const shares = name === "by guardians" ? await appointed(owner) : [];
     const [evil = "", liked = ""] = await withServices(owner);
     const key = (await activeDocument(owner.client, owner.did)).verificationMethod[0];
-    const directory = leavingDirectory(writes);
+    const directory = leavingDirectory(at, writes);
     try {
       const given = { liked, directoryUrl: directory.url, shares };
       const { ended, again } = await (ways[name] as Way)(owner, where, given);
@@ -219,7 +195,7 @@ test("a replacement that another one has overtaken meanwhile is said to the user
   const where = place();
   const owner = await open(where);
   const thief = owner.identity.rootSeed.slice();
-  const directory = leavingDirectory(0);
+  const directory = leavingDirectory(at, 0);
   const given = { liked: "", directoryUrl: directory.url, shares: [] };
   const { ended } = await replaced(owner, where, given).finally(() => directory.stop());
   expect(ended).toBe("interrupted");
@@ -306,7 +282,7 @@ test("a removal whose device is lost between the root key and the document is en
     thief.identity.rootSeed,
   ];
   await phone.close();
-  const directory = leavingDirectory(1);
+  const directory = leavingDirectory(at, 1);
   const away = await overLeaving(where, directory.url);
   await devicesOf(away);
   expect(await failing(away.devices.remove(thiefDid))).toBe("interrupted");
@@ -335,7 +311,7 @@ test("a removal that another device has not ended is not done for one that can't
   const former = renderPublicKey(await ed25519PublicKey(thief.identity.rootSeed));
   await phone.close();
   await tablet.close();
-  const [leaving, reached] = [leavingDirectory(1), leavingDirectory(Infinity)];
+  const [leaving, reached] = [leavingDirectory(at, 1), leavingDirectory(at, Infinity)];
   try {
     const away = await overLeaving(where, leaving.url);
     await away.devices.list();
@@ -380,7 +356,7 @@ test("what a thief's device puts under a ticked id while new keys are interrupte
   const { work, mine, steal, found } = await underIds(owner);
   const thief = await linked(owner);
   await owner.close();
-  const directory = leavingDirectory(0);
+  const directory = leavingDirectory(at, 0);
   try {
     const me = await overLeaving(where, directory.url);
     await me.devices.replacement();
@@ -444,14 +420,14 @@ test("what the user ticks last counts, also of a replacement that was interrupte
     const [evil = "", liked = ""] = await withServices(owner);
     if (hasOthers) await linked(owner);
     await owner.close();
-    const directory = leavingDirectory(0);
+    const directory = leavingDirectory(at, 0);
     const away = await overLeaving(where, directory.url);
     expect(await failing(away.devices.replaceKeys({ services: [evil, liked] }))).toBe(
       "interrupted",
     );
     await away.close();
     await directory.stop();
-    const stopped = leavingDirectory(0);
+    const stopped = leavingDirectory(at, 0);
     const me = await overLeaving(where, stopped.url);
     expect(await failing(me.devices.replaceKeys({ services: [liked] }))).toBe("interrupted");
     await me.close();

@@ -373,14 +373,15 @@ export class Devices {
 
   /**
    * Makes new keys, gives them to the other devices, and publishes them: then the removed device
-   * can't read, sign or publish. Called again, it goes on or is done. Throws `no_device`, and
-   * `devices_changed` when one came since `list`.
+   * can't read, sign or publish. Called again, it goes on or is done. Throws `no_device`,
+   * `devices_changed` when one came since `list`, and `behind` where another device must end it.
    */
   async remove(did: string): Promise<void> {
     const looked = this.#looked;
     await this.#own.identity.inOrder(async () => {
       await attempt(() => this.look());
-      const isDone = await isRemoved(this.#own, did, this.#ring, (next) => this.#publish(next));
+      const publish = async (held: Identity) => (await this.#endReplacing()) || this.#publish(held);
+      const isDone = await isRemoved(this.#own, did, this.#ring, publish);
       if (isDone) await this.#keepPushes("all");
       else await this.#remove([did as Did], await allSeen(this.#table, looked));
     });
