@@ -86,7 +86,7 @@ describe("an endpoint in use that lies about records and blocks", () => {
   const wrongEnds = async (fault: Lasting["fault"], endpoints: number) => {
     const lasting = [{ node: 0, fault, fromMs: 8 * minuteMs }];
     // Of two, every call waits until the end and costs ten times as much.
-    const calls = endpoints === 2 ? times(12, 40) : 200;
+    const calls = endpoints === 2 ? times(6, 40) : 200;
     const verdict = await runSchedule(1, { calls, endMs: 3 * hourMs, endpoints, lasting });
     const { lost, doubled, falselyEnded, notes } = verdict;
     const stuck = endpoints === 2 ? 0 : verdict.stuck;
@@ -103,12 +103,14 @@ describe("an endpoint in use that lies about records and blocks", () => {
 
   test("would end calls if its records were believed, or if its blocks were", async () => {
     // What another node takes, no refusal of this one leads to a look at the state.
-    const believed = replace(Endpoints.prototype, { values: ownValues, submit: submitToOne });
-    expect(await wrongEnds("reasons", 3)).not.toEqual([]);
-    const alone = replace(Endpoints.prototype, { firstOf: async () => null });
-    expect(await wrongEnds("records", 3)).not.toEqual([]);
-    believed();
-    alone();
+    const undo = [replace(Endpoints.prototype, { values: ownValues, submit: submitToOne })];
+    try {
+      expect(await wrongEnds("reasons", 3)).not.toEqual([]);
+      undo.push(replace(Endpoints.prototype, { firstOf: async () => null }));
+      expect(await wrongEnds("records", 3)).not.toEqual([]);
+    } finally {
+      for (const one of undo) one();
+    }
   });
 });
 

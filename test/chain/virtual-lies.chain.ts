@@ -9,6 +9,7 @@ import { blake2b256 } from "../../src/core/codec/crypto.ts";
 import { Endpoints } from "../../src/plugins/chain/endpoints.ts";
 import { SubmissionPool } from "../../src/plugins/chain/pool.ts";
 import { isRootOf } from "../../src/plugins/chain/trie.ts";
+import { times } from "../support/whole.ts";
 import { believeBodies, replace } from "./virtual-replace.ts";
 import { runSchedule, type ScheduleOptions } from "./virtual-schedule.ts";
 import { isClean, type Verdict } from "./virtual-verdict.ts";
@@ -49,7 +50,7 @@ const wrongNonce = (endpoints: number): ScheduleOptions => ({
 
 async function flawsIn(options: ScheduleOptions, waitMsMax: number): Promise<readonly unknown[]> {
   const flaws: unknown[] = [];
-  for (let seed = 1; seed <= 6; seed++) {
+  for (let seed = 1; seed <= times(3, 6); seed++) {
     const verdict = await runSchedule(seed, options);
     flaws.push(...flawsOf(verdict, options.calls, waitMsMax));
   }
