@@ -200,8 +200,6 @@ export class Model {
     const why = /E[A-Z]{4,}|hang up/.exec(body)?.[0] ?? "";
     const code =
       status === 0 ? `unanswered ${why}` : `${status} ${/"code":"(\w+)"/.exec(body)?.[1] ?? ""}`;
-    if ((what === "pull" || what === "ack") && status === 503 && process.env.ZZ)
-      console.log("ZZ", what, body.slice(0, 300));
     this.refusals[`${what} ${code}`] = (this.refusals[`${what} ${code}`] ?? 0) + 1;
     const mustAnswer = this.options.mustRead === true && (what === "pull" || what === "ack");
     const isOutage =
@@ -213,10 +211,13 @@ export class Model {
 
   // ------------------------------------------------------------------------------------------- messages
 
-  private async begin(member: Member): Promise<Begun> {
-    const sender = this.members[Math.floor(Math.random() * this.members.length)] as Member;
+  private randomBytes(): number {
     const { contentBytesMax = 20_000 } = this.options;
-    const bytes = 12 + Math.floor(Math.random() ** 4 * contentBytesMax);
+    return 12 + Math.floor(Math.random() ** 4 * contentBytesMax);
+  }
+
+  private async begin(member: Member, bytes = this.randomBytes()): Promise<Begun> {
+    const sender = this.members[Math.floor(Math.random() * this.members.length)] as Member;
     const ciphertext = randomBytes(bytes).toString("base64");
     const timestamp = new Date(Date.now()).toISOString();
     const plain = envelopeTo(member.person, { payload: { ciphertext_b64: ciphertext }, timestamp });
@@ -227,8 +228,8 @@ export class Model {
     return { id, known, text: JSON.stringify(envelope) };
   }
 
-  private async store(member: Member): Promise<void> {
-    const { id, known, text } = await this.begin(member);
+  private async store(member: Member, bytes?: number): Promise<void> {
+    const { id, known, text } = await this.begin(member, bytes);
     const answer = await this.client.post("/cache/store", text);
     if (answer.status !== 202) return this.refused("store", answer);
     if (known.state === "begun") known.state = "held";
@@ -269,6 +270,29 @@ export class Model {
       const events = { onReady: () => undefined, onEnvelope };
       await listenLive(reader, "phone", events, member.live.signal).catch(() => undefined);
       await Bun.sleep(50 + Math.random() * 100);
+    }
+  }
+
+  /** With nothing in flight: everything that waits is acknowledged. */
+  async empty(): Promise<void> {
+    for (const member of this.members)
+      for (;;) {
+        const pulledAtMs = Date.now();
+        const page = await this.page(member, null);
+        if (page === null || page.ids.length === 0) break;
+        await this.acknowledge(member, page.ids, pulledAtMs);
+      }
+  }
+
+  /** Stores a message of so many bytes until it is taken. */
+  async takes(bytes: number, withinMs: number): Promise<void> {
+    const { stored } = this.counts;
+    const endsAtMs = performance.now() + withinMs;
+    while (this.counts.stored === stored) {
+      if (performance.now() > endsAtMs)
+        return this.options.find(`a message of ${bytes} bytes is not taken after ${withinMs} ms`);
+      await this.store(this.members[0] as Member, bytes);
+      await Bun.sleep(100);
     }
   }
 

@@ -81,6 +81,27 @@ async function allHeld(mailbox: Mailbox): Promise<number> {
   return held;
 }
 
+type Opened = Awaited<ReturnType<typeof openLmdb>>;
+
+/** As many reads as are taken, at most `max`. */
+async function claimUp(store: Opened, round: number, max = Infinity): Promise<number> {
+  const { replay } = store.capabilities;
+  for (let taken = 0; taken < max; taken += 256) {
+    const tags = Array.from({ length: 256 }, (_, n) => `${round}-${taken + n}`.padStart(64, "x"));
+    const claims = tags.map((tag, n) => replay!.claim(tag, 1_100 + n, 1_000));
+    const claimed = await Promise.allSettled(claims);
+    if (claimed.some(({ status }) => status === "rejected")) return taken;
+  }
+  return max;
+}
+
+async function freeAll({ capabilities }: Opened, numbers: readonly number[]): Promise<void> {
+  const { mailbox, replay } = capabilities;
+  await ackAll(mailbox!, numbers);
+  for (let some = 256; some > 0; ) some = await mailbox!.expire(2_000, 256);
+  for (let some = 256; some > 0; ) some = await replay!.expire(2_000, 256);
+}
+
 async function ackAll(mailbox: Mailbox, numbers: readonly number[]): Promise<void> {
   for (let r = 0; r < 4; r++) {
     const mine = numbers.filter((n) => n % 4 === r).map(id);
@@ -224,6 +245,51 @@ describe("a disk without room", () => {
     await mailbox!.expire(2_000, 256);
     await storesAgain(mailbox!, 100_000);
     await replay!.claim("one more", 600_000, 1_000);
+    await store.close();
+  }, 60_000);
+
+  test("takes reads again when all is acknowledged, however often reads have filled it up", async () => {
+    const path = folder();
+    mkdirSync(path, { mode: 0o700 });
+    const disk = smallDisk(join(path, "data.mdb"), 24 * mebibyte);
+    const sizes = { path, reserve_bytes: 8 * mebibyte, free_space_floor_bytes: mebibyte };
+    const store = await openLmdb(optionsOf(lmdbPlugin, sizes), testEnvironment(), { disk });
+    for (let round = 1; round <= 4; round++) {
+      const { stored } = await fillUp(store.capabilities.mailbox!, round * 100_000, 6_000);
+      expect(await claimUp(store, round)).toBeGreaterThan(5_000);
+      await freeAll(store, stored);
+    }
+    await store.close();
+  }, 60_000);
+
+  test("takes large messages again where the file has room for them, and keeps room for reads", async () => {
+    const path = folder();
+    mkdirSync(path, { mode: 0o700 });
+    const disk = smallDisk(join(path, "data.mdb"), 56 * mebibyte);
+    const sizes = { path, reserve_bytes: 16 * mebibyte, free_space_floor_bytes: mebibyte };
+    const store = await openLmdb(optionsOf(lmdbPlugin, sizes), testEnvironment(), { disk });
+    const { mailbox } = store.capabilities;
+    for (let round = 1; round <= 2; round++) {
+      const { stored } = await fillUp(mailbox!, round * 100_000, 6_000);
+      expect(await claimUp(store, round)).toBeGreaterThan(20_000);
+      await freeAll(store, stored);
+      const large: number[] = [];
+      for (const size of [90_000, 500_000])
+        for (let n = 0; n < 40; n += 4) {
+          const some = Array.from({ length: 4 }, (_, k) => round * 100_000 + 50_000 + size + n + k);
+          const put = (k: number) =>
+            mailbox!.store(
+              entry(k, { recipient: did(k % 4), envelope: bytesOf(k, size) }),
+              quota(),
+            );
+          const outcomes = await Promise.allSettled(some.map(put));
+          for (const [k, { status }] of outcomes.entries())
+            if (status === "fulfilled") large.push(some[k]!);
+        }
+      expect(large.length).toBeGreaterThan(40);
+      expect(await claimUp(store, 10 + round, 20_480)).toBe(20_480);
+      await freeAll(store, large);
+    }
     await store.close();
   }, 60_000);
 

@@ -282,7 +282,7 @@ export class Environment {
       const refusals = this.refusals(operations, this.held.data.checkAlone());
       const batch = new CommitBatch();
       const answers = operations.map(
-        (operation) => refusals.get(operation.size.kind) ?? answerOf(operation, batch),
+        (operation) => refusals.get(operation) ?? answerOf(operation, batch),
       );
       for (const finish of this.parts) finish(batch);
       if (batch.writes.length > 0) await this.write(batch.writes);
@@ -298,25 +298,37 @@ export class Environment {
     }
   }
 
-  /** The kinds of operations for which there is no room in a file whose pages end there. */
-  private refusals(operations: readonly WriteOperation[], end: number): Map<WriteKind, Refusal> {
+  /** The operations for which there is no room in a file whose pages end there. */
+  private refusals(
+    operations: readonly WriteOperation[],
+    end: number,
+  ): Map<WriteOperation, Refusal> {
     const sizes = new Map<WriteKind, number>();
-    for (const { size } of operations) {
-      const isStore = size.kind === "store" || size.kind === "large";
-      const perCommit = isStore ? commitBytes : 0;
-      const each = isStore ? bytesPerStore : 0;
-      sizes.set(size.kind, (sizes.get(size.kind) ?? perCommit) + each + size.bytes);
-    }
-    const refusals = new Map<WriteKind, Refusal>();
+    for (const { size } of operations)
+      sizes.set(size.kind, (sizes.get(size.kind) ?? perCommit(size)) + perOperation(size));
+    const refusals = new Map<WriteOperation, Refusal>();
     for (const [kind, bytes] of sizes) {
-      try {
-        this.held.data.checkPlace();
-        this.space.checkRoom({ kind, bytes }, end);
-      } catch (error) {
-        refusals.set(kind, new Refusal(error));
-      }
+      const refusal = this.refusalOf({ kind, bytes }, end);
+      if (refusal === null) continue;
+      const [first, ...others] = operations.filter(({ size }) => size.kind === kind);
+      // Large ones that have no room together go one by one.
+      const { size } = first as WriteOperation;
+      const alone = { kind, bytes: perCommit(size) + perOperation(size) };
+      const isRoomForOne = kind === "large" && this.refusalOf(alone, end) === null;
+      const refused = isRoomForOne ? others : [first as WriteOperation, ...others];
+      for (const operation of refused) refusals.set(operation, refusal);
     }
     return refusals;
+  }
+
+  private refusalOf(size: WriteSize, end: number): Refusal | null {
+    try {
+      this.held.data.checkPlace();
+      this.space.checkRoom(size, end);
+      return null;
+    } catch (error) {
+      return new Refusal(error);
+    }
   }
 
   /** One transaction that the library's thread runs alone: nothing of it waits for this thread. */
@@ -436,6 +448,10 @@ export class Environment {
 function unreadable(cause: unknown): StoreError {
   return new StoreError("unavailable", `the store can't be read: ${errorText(cause)}`, { cause });
 }
+
+const isStore = ({ kind }: WriteSize): boolean => kind === "store" || kind === "large";
+const perCommit = (size: WriteSize): number => (isStore(size) ? commitBytes : 0);
+const perOperation = (size: WriteSize): number => size.bytes + (isStore(size) ? bytesPerStore : 0);
 
 function answerOf({ decide }: WriteOperation, batch: CommitBatch): unknown {
   try {

@@ -30,19 +30,23 @@ export type SpaceLimits = {
   readonly reserveBytes: number;
 };
 
-/** What a write must leave of the reserve: behind the file's pages, or where it uses free ones. */
-type Left = { readonly behind: number; readonly inside: number };
 /**
- * Free pages are scattered: a large body seldom finds enough of them side by side, and takes of the
- * reserve none the less. Others take of it behind the pages alone. What frees pages has the rest.
+ * What a write must leave of the reserve: behind the file's pages; or where it uses free ones,
+ * there (`inside`) and together with the free pages (`both`).
+ */
+type Left = { readonly behind: number; readonly inside: number; readonly both: number };
+/**
+ * Free pages are scattered: a large body may find too few of them side by side, and takes of the
+ * reserve none the less. Then it must leave as many more free ones, which serve as well what writes
+ * single pages. What frees pages has the rest.
  */
 const left: Readonly<Record<WriteKind, Left>> = {
-  large: { behind: 1, inside: 1 / 2 },
-  store: { behind: 1, inside: 1 / 8 },
-  record: { behind: 1 / 2, inside: 1 / 8 },
-  claim: { behind: 1 / 4, inside: 1 / 16 },
-  removal: { behind: 1 / 32, inside: 1 / 64 },
-  sweep: { behind: 1 / 64, inside: 1 / 128 },
+  large: { behind: 1, inside: 1 / 8, both: 3 / 4 },
+  store: { behind: 1, inside: 1 / 8, both: 3 / 4 },
+  record: { behind: 1 / 2, inside: 3 / 32, both: 3 / 8 },
+  claim: { behind: 1 / 4, inside: 1 / 16, both: 9 / 32 },
+  removal: { behind: 1 / 32, inside: 1 / 64, both: 3 / 64 },
+  sweep: { behind: 1 / 64, inside: 1 / 128, both: 5 / 128 },
 };
 /** They write single pages, and the node must read and free on a full disk. */
 const freeing: readonly WriteKind[] = ["claim", "removal", "sweep"];
@@ -121,14 +125,16 @@ export function openSpaceGuard(
   }
 
   function admits({ kind, bytes }: WriteSize, at: FileEnd): boolean {
-    const { behind, inside } = left[kind];
+    const { behind, inside, both } = left[kind];
     const room = roomOf(2 * bytes + reserveBytes, at);
     if (room >= 2 * bytes + reserveBytes * behind) return true;
+    const free = pagesFree();
+    const isLeft = room + free >= 2 * bytes + reserveBytes * both;
     if (freeing.includes(kind))
-      return room >= reserveBytes * inside && pagesFree() >= 2 * bytes + reserveBytes / 32;
+      return isLeft && room >= reserveBytes * inside && free >= 2 * bytes + reserveBytes / 32;
     // A change copies the pages above it: four times the bytes, and a margin.
-    const isRoomInside = pagesFree() >= 4 * bytes + reserveBytes / 4;
-    return isRoomInside && room >= 2 * bytes + reserveBytes * inside;
+    const isRoomInside = free >= 4 * bytes + reserveBytes / 4;
+    return isLeft && isRoomInside && room >= 2 * bytes + reserveBytes * inside;
   }
 
   function checkRoom(size: WriteSize, end: number): void {

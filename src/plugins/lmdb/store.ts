@@ -221,7 +221,12 @@ export class DiskTable implements OrderedTable {
 
 const claimsMax = 2 ** 22;
 /**
- * Replay claims: those of a commit are one record. Its key is the end of its last claim and a
+ * So many fit into a page of the file. More would need pages side by side, which a full file seldom
+ * has free: reads would take of the reserve behind its pages, and nothing gives that back.
+ */
+const claimsPerRecord = 36;
+/**
+ * Replay claims: those of a commit are a record for every 36. Its key is the end of its last claim and a
  * number (8 bytes each). A record goes when its last claim was forgotten. A start reads all of
  * them.
  */
@@ -260,9 +265,12 @@ class DiskClaims implements Replay {
 
   private finish(batch: CommitBatch): void {
     if (this.deciding.length === 0) return;
-    const endMs = Math.max(...this.deciding.map(({ untilMs }) => untilMs));
-    const key = Buffer.concat([orderedKey(endMs), orderedKey(++this.lastNumber)]);
-    batch.add("claims", key, sealed(key, Buffer.from(JSON.stringify(this.deciding))));
+    for (let at = 0; at < this.deciding.length; at += claimsPerRecord) {
+      const claims = this.deciding.slice(at, at + claimsPerRecord);
+      const endMs = Math.max(...claims.map(({ untilMs }) => untilMs));
+      const key = Buffer.concat([orderedKey(endMs), orderedKey(++this.lastNumber)]);
+      batch.add("claims", key, sealed(key, Buffer.from(JSON.stringify(claims))));
+    }
     this.deciding = [];
   }
 
