@@ -9,7 +9,13 @@
 import type { Static } from "@sinclair/typebox";
 import { decodeBase64, lengthOfBase64, utf8, type VerifySignature } from "../codec/bytes.ts";
 import { type Did, parseDidUrl, parseUuid, type Uuid } from "../codec/did.ts";
-import { type JsonObject, outerNames, readJson } from "../codec/json.ts";
+import {
+  isJsonObject,
+  type JsonObject,
+  type JsonValue,
+  outerNames,
+  readJson,
+} from "../codec/json.ts";
 import { parseDuration, parseTimestamp, renderDuration, secondMs } from "../codec/time.ts";
 import { badInput, type Fault, fault, type InputError, isFault } from "../fault.ts";
 import type { DidDocument } from "../ledger/account.ts";
@@ -71,7 +77,7 @@ export function decodeEnvelope(body: Uint8Array, limits: EnvelopeLimits): Envelo
   const reading = readJson(body, "payload");
   if (isFault(reading)) return reading;
   const members = checkShape(reading.value);
-  if (isFault(members)) return members;
+  if (isFault(members)) return withMissing(members, reading.value);
   const payloadBytes = sizeOfPayload(members.payload);
   const errors = brokenRules(members, payloadBytes);
   if (reading.unsafeInteger)
@@ -213,9 +219,8 @@ type MemberName = keyof EnvelopeMembers;
 /** The rules between members. */
 function brokenRules(members: EnvelopeMembers, payloadBytes: number | null): InputError[] {
   const errors: InputError[] = [];
+  addMissing(errors, members);
   for (const [name, alternate] of alternates) {
-    if (members[name] === undefined && members[alternate] === undefined)
-      addError(errors, name, "is missing");
     if (members[name] !== undefined && members[alternate] !== undefined)
       addError(errors, alternate, `cannot be combined with ${name}`);
   }
@@ -236,6 +241,22 @@ function brokenRules(members: EnvelopeMembers, payloadBytes: number | null): Inp
   if (from !== undefined && (keyId.startsWith("#") || parseDidUrl(keyId, from as Did) === null))
     addError(errors, "sender_key_id", "must be an absolute id of a method of from");
   return errors;
+}
+
+function addMissing(
+  errors: InputError[],
+  members: { readonly [Name in MemberName]?: unknown },
+): void {
+  for (const [name, alternate] of alternates)
+    if (members[name] === undefined && members[alternate] === undefined)
+      addError(errors, name, "is missing");
+}
+
+/** The schema knows no member of which one of two names must be there. */
+function withMissing(refusal: Fault, value: JsonValue): Fault {
+  const errors = [...(refusal.extra.errors ?? [])];
+  if (isJsonObject(value)) addMissing(errors, value);
+  return inputFault("envelope_invalid", errors);
 }
 
 function addError(errors: InputError[], name: string, message: string): void {

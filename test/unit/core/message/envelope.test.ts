@@ -112,6 +112,25 @@ describe("decodeEnvelope", () => {
     ).toEqual(["/colour", "/message_id", "/payload", "/timestamp", "/to"]);
   });
 
+  test("names at once all members that an empty body lacks", () => {
+    const outcome = decode({ name: "", envelope: {} });
+    if (!isFault(outcome)) throw new Error("it is accepted");
+    expect(outcome.detail).toBe("/message_id: is missing; 3 more in errors");
+    expect(outcome.extra.errors?.toSorted((a, b) => (a.pointer < b.pointer ? -1 : 1))).toEqual(
+      ["message_id", "payload", "timestamp", "to"].map((name) => ({
+        pointer: `/${name}`,
+        message: "is missing",
+      })),
+    );
+    const alternates = decode({
+      name: "",
+      envelope: { recipient: base.to, created_at: base.timestamp },
+    });
+    expect(
+      isFault(alternates) && alternates.extra.errors?.map(({ pointer }) => pointer).toSorted(),
+    ).toEqual(["/message_id", "/payload"]);
+  });
+
   test("bounds its report about a body of unknown members", () => {
     const names = Array.from({ length: 200 }, (_, i) => [`${i}${"x".repeat(200)}`, 1]);
     const outcome = decode({ name: "", envelope: { ...base, ...Object.fromEntries(names) } });
