@@ -116,6 +116,12 @@ type EventKey = {
   readonly previous: readonly PreviousKey[];
 };
 
+/** The public key that signs events, and those before it; none without a file. */
+export async function eventKeysOf({ cache }: Config): Promise<string[]> {
+  const { publicKey, previous } = await openEventKey(cache.enabled ? cache.signing_key_file : null);
+  return publicKey === null ? [] : [publicKey, ...previous.map((key) => key.publicKey)];
+}
+
 async function openEventKey(file: string | null): Promise<EventKey> {
   if (file === null) return { sign: null, publicKey: null, previous: [] };
   const [seed, previous] = await Promise.all([readSeed(file), readPreviousKeys(file)]);

@@ -6,7 +6,6 @@ import type { ReloadPlan } from "../config/config.ts";
 import type { Config } from "../config/schema.ts";
 import { errorText } from "../core/fault.ts";
 import { isLoopbackListener, isPrivateHost } from "../core/message/address.ts";
-import type { AboutAnswer } from "../core/schema/schema.ts";
 import { dashboardRoute } from "../nodes/dashboard/dashboard.ts";
 import { forOwnPage, newPageToken } from "../nodes/dashboard/own-page.ts";
 import { listenForPeers } from "../nodes/http/admin-socket.ts";
@@ -18,6 +17,7 @@ import { type Certificate, type HttpListener, listen, type Site } from "../nodes
 import { aboutRoute, checkProbes, statusRoutes } from "../nodes/http/status.ts";
 import { operationRoutes } from "../nodes/operations/operations.ts";
 import { version } from "../version.ts";
+import { aboutOf } from "./about.ts";
 import { failed } from "./failure.ts";
 import { collectByRequests } from "./garbage.ts";
 import { registerHttpGauges } from "./metrics.ts";
@@ -121,50 +121,6 @@ function operationsOf(config: Config, { nodes, reload, now, log }: AppParts): re
 
 function isSocket(address: string): boolean {
   return address.startsWith("unix:");
-}
-
-function rolesOf(config: Config): AboutAnswer["roles"] {
-  const nodes = (["directory", "relay", "cache"] as const).filter((node) => config[node].enabled);
-  return config.witness.key_file === null ? nodes : [...nodes, "witness"];
-}
-
-function aboutOf(
-  config: Config,
-  { eventKey, pushKey, now }: ComposeParts,
-  nodes: Pick<ComposedNodes, "maintenance" | "notices">,
-): AboutAnswer {
-  const maintenance = nodes.maintenance.state();
-  const { directory, relay, cache, operator } = config;
-  const home = directory.enabled ? directory.public_endpoint : null;
-  return {
-    roles: rolesOf(config),
-    version,
-    relay_endpoints: relay.enabled ? relay.public_endpoints : [],
-    relay_public_id: relay.enabled ? relay.public_id : null,
-    cache_endpoints: cache.enabled ? cache.public_endpoints : [],
-    directory_endpoints: home === null ? [] : [home],
-    event_proof_key: eventKey.publicKey,
-    push_key: pushKey?.publicKey ?? null,
-    passes: cache.enabled,
-    key_bundles: cache.enabled,
-    operator: {
-      did: operator.did,
-      contact: operator.contact,
-      rules: operator.rules,
-      welcome: operator.welcome,
-    },
-    maintenance:
-      maintenance === null
-        ? null
-        : { since: new Date(maintenance.sinceMs).toISOString(), message: maintenance.message },
-    notice: nodes.notices.current(),
-    previous_event_proof_keys: eventKey.previous
-      .filter((key) => key.untilMs > now() && key.publicKey !== eventKey.publicKey)
-      .map(({ publicKey, untilMs }) => ({
-        key: publicKey,
-        valid_until: new Date(untilMs).toISOString(),
-      })),
-  };
 }
 
 /**

@@ -11,8 +11,10 @@ import { accessSync, constants, existsSync, readdirSync, statfsSync, statSync } 
 import { createServer } from "node:net";
 import { dirname, resolve } from "node:path";
 import type { Command } from "commander";
+import { publishedOf } from "../app/about.ts";
 import { failed, failedInResult } from "../app/failure.ts";
 import { isSystemError } from "../app/files.ts";
+import { eventKeysOf } from "../app/keys.ts";
 import { storesOf } from "../app/stores.ts";
 import { isPublicEndpoint } from "../config/kinds.ts";
 import type { Config } from "../config/schema.ts";
@@ -69,7 +71,7 @@ async function examine(config: Config, { file, startOnly }: Examining): Promise<
   const stores = await storesOf(config);
   const starting = [
     ...stores.map((step) => checkStore(config, step)),
-    ...listen.map((address) => finding(`address ${address}`, () => checkAddress(address))),
+    ...listen.map((address) => finding(`address ${address}`, () => checkAddress(config, address))),
     ...admin_listen.map((address) =>
       finding(`address ${address}`, () => checkAdminAddress(config, address)),
     ),
@@ -92,10 +94,18 @@ async function examine(config: Config, { file, startOnly }: Examining): Promise<
   ]);
 }
 
+/** What is as it should be, unless the operator knows better. */
+type Doubt = { readonly doubt: string };
+
 /** What the work returns is the detail; what it throws is why the check fails. */
-async function finding(name: string, work: () => string | Promise<string>): Promise<Finding> {
+async function finding(
+  name: string,
+  work: () => string | Promise<string | Doubt>,
+): Promise<Finding> {
   try {
-    return { name, ok: true, detail: await work() };
+    const found = await work();
+    if (typeof found === "string") return { name, ok: true, detail: found };
+    return { name, ok: true, warning: true, detail: found.doubt };
   } catch (error) {
     return { name, ok: false, detail: errorText(error) };
   }
@@ -155,11 +165,12 @@ function isEmptyFolder(path: string): boolean {
 
 // --------------------------------------------------------------------------------------- addresses
 
-/** Listens there for a moment, unless a node does. */
-async function checkAddress(address: string): Promise<string> {
+/** Listens there for a moment, unless a node of this configuration does. */
+async function checkAddress(config: Config, address: string): Promise<string | Doubt> {
   const place = parseListenAddress(address);
   if (place === null) throw failed("is not an address to listen on");
-  if (await isNode(place)) return "a node answers there";
+  const about = await aboutNode(place);
+  if (about !== null) return checkOwn(config, about);
   await removeStaleSocket(address);
   const server = createServer();
   const bound = new Promise<void>((resolve, reject) => {
@@ -181,9 +192,9 @@ async function checkAddress(address: string): Promise<string> {
  * With a group, the node makes the folder of a socket; a store is made first,
  * with the folders above it.
  */
-async function checkAdminAddress(config: Config, address: string): Promise<string> {
+async function checkAdminAddress(config: Config, address: string): Promise<string | Doubt> {
   const folder = address.startsWith("unix:") ? dirname(address.slice("unix:".length)) : null;
-  if (folder === null || existsSync(folder)) return checkAddress(address);
+  if (folder === null || existsSync(folder)) return checkAddress(config, address);
   if (config.server.admin_group !== null) return `${folder} will be made`;
   const above = `${resolve(folder)}/`;
   const made = foldersOf(config).find(([, , path]) => `${path}/`.startsWith(above));
@@ -220,22 +231,51 @@ function* unknownGroups({ server }: Config): Generator<Finding> {
     };
 }
 
-async function isNode(place: ListenAddress): Promise<boolean> {
+/**
+ * What a node says of itself there; empty on an address that says nothing of that, and `null` where
+ * no node answers.
+ */
+async function aboutNode(place: ListenAddress): Promise<Record<string, unknown> | null> {
   const urls = "unix" in place ? ["http://localhost"] : probedUrls(place);
   const unix = "unix" in place ? { unix: place.unix } : {};
   for (const url of urls) {
-    // Whether it is a node, and not whose: its certificate is for another name.
-    const asked = fetch(`${url}/healthz`, {
-      ...unix,
-      tls: { rejectUnauthorized: false },
-      headers: { connection: "close" },
-      signal: AbortSignal.timeout(2_000),
-    });
-    const status = await asked.then((reply) => reply.json()).catch(() => null);
-    if (status?.status === "ok") return true;
+    const ask = (path: string): Promise<Record<string, unknown> | null> =>
+      fetch(`${url}${path}`, {
+        ...unix,
+        // Its certificate is for another name.
+        tls: { rejectUnauthorized: false },
+        headers: { connection: "close" },
+        signal: AbortSignal.timeout(2_000),
+      })
+        .then((reply) => reply.json())
+        .catch(() => null);
+    const health = await ask("/healthz");
+    // Other programs answer with a status, too.
+    if (health?.["status"] === "ok" && typeof health["version"] === "string")
+      return (await ask("/node")) ?? {};
   }
-  return false;
+  return null;
 }
+
+/** Another node answers where its key is another one. Other roles and addresses may be changed. */
+async function checkOwn(config: Config, about: Record<string, unknown>): Promise<string | Doubt> {
+  const key = about["event_proof_key"];
+  const own = await eventKeysOf(config);
+  if (typeof key === "string" && own.length > 0 && !own.includes(key) && !isFormer(about, own))
+    throw failed(`another node answers there: its key for events is ${key}, not ${own[0]}`);
+  const wanted: Record<string, unknown> = publishedOf(config);
+  const others = Object.keys(wanted).filter(
+    (name) => name in about && JSON.stringify(about[name]) !== JSON.stringify(wanted[name]),
+  );
+  if (others.length === 0) return "a node answers there";
+  const said = others.map((name) => `${name} ${JSON.stringify(about[name])}`).join(", ");
+  const doubt = `a node with other settings answers there (${said}): another one, or this one before its next start`;
+  return { doubt };
+}
+
+/** A rotation that the node has not read so far, or that this file has not. */
+const isFormer = ({ previous_event_proof_keys: keys }: Record<string, unknown>, own: string[]) =>
+  Array.isArray(keys) && keys.some((one) => own[0] === one?.key);
 
 function probedUrls({ hostname, port }: { readonly hostname: string; readonly port: number }) {
   const own = { "0.0.0.0": "127.0.0.1", "::": "::1" }[hostname] ?? hostname;

@@ -88,6 +88,49 @@ test("beside a running node its store opens and its addresses answer", async () 
   expect(await node.kill("SIGTERM")).toBe(0);
 }, 60_000);
 
+test("where another node or program answers, no node of this configuration can start", async () => {
+  const withCache = async (name: string, port?: number) => {
+    const place = site(name, `plugin = "lmdb"\npath = "${join(cwd, name)}"`);
+    await run(["key", "new", join(cwd, `${name}.key`)], { cwd });
+    const text = readFileSync(place.file, "utf8");
+    const own = `127.0.0.1:${port ?? place.port}`;
+    const cache = `[cache]
+enabled = true
+public_endpoints = ["http://${own}"]
+signing_key_file = "${join(cwd, `${name}.key`)}"
+`;
+    const here = text.replace(`127.0.0.1:${place.port}`, own).replace("[stores", `${cache}[stores`);
+    writeFileSync(place.file, here);
+    return { ...place, name: `address ${own}` };
+  };
+  const first = await withCache("one-node");
+  const other = await withCache("other-node", first.port);
+  const url = `http://127.0.0.1:${first.port}`;
+  const node = await startNode(["serve", "--config", first.file], { cwd, url });
+  expect((await doctor(first)).of(first.name)).toMatchObject({ ok: true });
+  const found = await doctor(other);
+  expect([found.code, found.of(other.name)]).toEqual([
+    1,
+    expect.objectContaining({ ok: false, detail: expect.stringContaining("another node answers") }),
+  ]);
+  // Its own, which reads the new key at its next start.
+  await run(["key", "rotate", "--config", first.file], { cwd });
+  expect((await doctor(first)).of(first.name)).toMatchObject({ ok: true });
+  const text = readFileSync(other.file, "utf8").replace(/signing.*\n/, "");
+  writeFileSync(other.file, text.replace(/(public_endpoints = ).*/, '$1["http://127.0.0.1:1"]'));
+  expect((await doctor(other)).of(other.name)).toMatchObject({ ok: true, warning: true });
+  expect(await node.kill("SIGTERM")).toBe(0);
+  const program = Bun.serve({
+    ...{ hostname: "127.0.0.1", port: first.port },
+    fetch: () => Response.json({ status: "ok" }),
+  });
+  expect((await doctor(first)).of(first.name)).toMatchObject({
+    ok: false,
+    detail: "is in use by another program",
+  });
+  await program.stop(true);
+}, 60_000);
+
 test("a store of another format, a database that is away and taken addresses fail, each with its reason", async () => {
   const data = join(cwd, "other");
   mkdirSync(data);
