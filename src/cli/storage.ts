@@ -253,12 +253,22 @@ async function importStore(options: From): Promise<void> {
   const { name, work } = theOne(await moved(options));
   for await (const _ of recordsIn(options.from));
   const report = await importRecords(work, recordsIn(options.from), Date.now()).catch(toFailure);
-  const { messages, claims, receipts, ledger, over } = report;
-  createReport(options.json === true).result(
-    report,
-    `imported: ${messages} messages, ${claims} claims, ${receipts} receipts and ${ledger} records of the ` +
-      `ledger in "${name}"; ${over} were over`,
-  );
+  const { messages, claims, receipts, ledger, expired, over } = report;
+  const left = Object.entries(over).filter(([, count]) => count > 0);
+  const lines = [
+    `imported: ${messages} messages, ${claims} claims, ${receipts} receipts and ${ledger} records of the ledger in "${name}"`,
+    ...(expired === 0
+      ? []
+      : [
+          `expired by now: ${expired} of these messages, of which only what their recipients keep is there`,
+        ]),
+    ...(left.length === 0
+      ? []
+      : [
+          `left out, because their time is over: ${left.map(([kind, count]) => `${count} ${kind}`).join(", ")}`,
+        ]),
+  ];
+  createReport(options.json === true).result(report, lines.join("\n"));
 }
 
 // ------------------------------------------------------------------------------------------- usage

@@ -62,7 +62,12 @@ const noLimit: MailboxQuota = {
   storeShare: null,
 };
 
-type ImportReport = Record<"messages" | "claims" | "receipts" | "ledger" | "over", number>;
+type ImportReport = Record<"messages" | "claims" | "receipts" | "ledger", number> & {
+  /** Of the messages, those that have expired, of which something is kept. */
+  expired: number;
+  /** Left out. */
+  readonly over: Record<"messages" | "claims" | "receipts", number>;
+};
 
 const reported = {
   message: "messages",
@@ -73,30 +78,34 @@ const reported = {
 
 /**
  * Makes a store out of records, each of which it must take: a double one is refused.
- * Records that have ended at `nowMs` are left out and counted.
+ * Records that have ended at `nowMs` are left out and counted, and of an expired message that leaves
+ * something it is that alone.
  */
 export async function importRecords(
   store: Pick<StoreMaintenance, "import">,
   records: AsyncIterable<StoreRecord>,
   nowMs: number,
 ): Promise<ImportReport> {
-  const report: ImportReport = { messages: 0, claims: 0, receipts: 0, ledger: 0, over: 0 };
+  const none = { messages: 0, claims: 0, receipts: 0 };
+  const report: ImportReport = { ...none, ledger: 0, expired: 0, over: { ...none } };
   await store.import(async (target) => {
     const filling = new Filling(target, nowMs);
     for await (const record of records) {
-      if (hasExpired(record, nowMs)) report.over++;
-      else {
-        report[reported[record.kind]]++;
-        await filling.add(record);
+      if (record.kind !== "ledger" && isOver(record, nowMs)) {
+        report.over[reported[record.kind]]++;
+        continue;
       }
+      report[reported[record.kind]]++;
+      if (record.kind === "message" && record.state !== "acked")
+        report.expired += Number(record.entry.expiresAtMs <= nowMs);
+      await filling.add(record);
     }
     await filling.flush();
   });
   return report;
 }
 
-function hasExpired(record: StoreRecord, nowMs: number): boolean {
-  if (record.kind === "ledger") return false;
+function isOver(record: Exclude<StoreRecord, { kind: "ledger" }>, nowMs: number): boolean {
   if (record.kind !== "message") return record.untilMs <= nowMs;
   const { expiresAtMs, keptUntilMs, onExpiry } = record.entry;
   const keeps = record.state !== "acked" && onExpiry !== "DeleteOnExpiry";

@@ -8,6 +8,13 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync
 import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { encodeBase64, renderPublicKey, utf8 } from "../../src/core/codec/bytes.ts";
+import type { StoreRecord } from "../../src/storage/contract.ts";
+import {
+  encodeExportLine,
+  exportEnd,
+  exportHeader,
+  parseRecord,
+} from "../../src/storage/transfer.ts";
 import {
   executable,
   freePort,
@@ -238,6 +245,40 @@ describe("beside a running node", () => {
     const report = await storage(["import", "--from", file, "--store", "main"], fresh);
     expect(report).toMatchObject({ messages: entries });
     expect(await idsIn(fresh)).toEqual([...stored].sort());
+  }, 60_000);
+
+  test("an import says how many messages have expired since the export, and what became of them", async () => {
+    const file = join(cwd, "expired.jsonl");
+    await storage(["export", "--to", file, "--store", "main"], home);
+    const records = readFileSync(file, "utf8")
+      .trimEnd()
+      .split("\n")
+      .slice(1, -1)
+      .map((line) => parseRecord(line) as StoreRecord);
+    let messages = 0;
+    const lines = records.map((record) => {
+      if (record.kind !== "message" || messages >= 5) return encodeExportLine(record);
+      const isKept = messages++ < 2;
+      const [onExpiry, headerPreview] = isKept
+        ? (["KeepHeaderPreview", utf8("preview")] as const)
+        : (["DeleteOnExpiry", null] as const);
+      const ends = { expiresAtMs: Date.now() - 1_000, keptUntilMs: Date.now() + 60_000 };
+      return encodeExportLine({
+        ...record,
+        entry: { ...record.entry, ...ends, onExpiry, headerPreview },
+      });
+    });
+    const text = [exportHeader, ...lines].map((line) => `${line}\n`).join("");
+    const sum = new Bun.CryptoHasher("sha256").update(text).digest();
+    writeFileSync(file, `${text}${exportEnd(lines.length, sum)}\n`);
+    const words = ["storage", "import", "--from", file, "--store", "main"];
+    const { code, stdout } = await run([...words, "--config", site("late").config], { cwd });
+    expect([code, stdout]).toEqual([
+      0,
+      expect.stringContaining(`imported: ${entries - 3} messages`),
+    ]);
+    expect(stdout).toContain("expired by now: 2 of these messages");
+    expect(stdout).toContain("left out, because their time is over: 3 messages");
   }, 60_000);
 
   test("a command that needs the store for itself reports that a node uses it", async () => {

@@ -140,7 +140,7 @@ test("everything moves from LMDB to PostgreSQL and back, and serves on", async (
 
   const written = await exportOf("disk", "disk.jsonl");
   const report = await moveTo("database", "disk.jsonl");
-  expect(report).toMatchObject({ over: 0 });
+  expect(report).toMatchObject({ over: { messages: 0 } });
   expect(Number(report["messages"])).toBeGreaterThan(14);
   expect(shown(await exportOf("database", "database.jsonl"))).toEqual(shown(written));
   await expect(moveTo("database", "disk.jsonl")).rejects.toThrow("is not empty");
@@ -239,7 +239,7 @@ test("an import that is killed leaves no store, and the same import again makes 
     expect(await child.exited).not.toBe(0);
     const { code, stderr } = await run(["serve", "--config", config(name)], { cwd });
     expect([code, stderr]).toEqual([1, expect.stringMatching(/unfinished copy|has not finished/)]);
-    expect(await moveTo(name, "many.jsonl")).toMatchObject({ over: 0 });
+    expect(await moveTo(name, "many.jsonl")).toMatchObject({ over: { messages: 0 } });
     const node = await serve(name);
     await node.kill("SIGTERM");
   }
