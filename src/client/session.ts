@@ -17,9 +17,10 @@ import {
   Wakeup,
 } from "./base/failure.ts";
 import { text } from "./base/shapes.ts";
-import { type DeviceLink, Devices } from "./devices/devices.ts";
+import { Devices } from "./devices/devices.ts";
 import { historyMissing } from "./devices/facts.ts";
 import { renewPush } from "./devices/pushes.ts";
+import type { DeviceLink } from "./devices/sync.ts";
 import type { Content } from "./mail/content.ts";
 import type { Message } from "./mail/message.ts";
 import type { OwnIdentity } from "./mail/own-identity.ts";
@@ -273,6 +274,7 @@ export class StoreSession {
    * others for half a minute.
    */
   async receiveWaiting(): Promise<PollResult> {
+    this.demandOpen();
     await Promise.race([this.#withDevices.promise, this.#closed.promise]);
     await this.devices.ready(AbortSignal.any([this.#own.signal, AbortSignal.timeout(historyMs)]));
     if (await this.devices.isWaiting()) throw historyMissing();
@@ -295,11 +297,17 @@ export class StoreSession {
     return this.#sending.send([to], content, options);
   }
 
+  /** Throws `closed`. */
+  demandOpen(): void {
+    this.#own.identity.demandOpen();
+  }
+
   async report(
     messages: readonly StoredMessage[],
     reason: string,
     agreed: ReportOptions,
   ): Promise<Sent> {
+    this.demandOpen();
     checkGiven(agreed, { operator: text });
     const { table, identity } = this.#own;
     const asked = { ...agreed, messages, reason };
@@ -307,7 +315,8 @@ export class StoreSession {
     return (await this.send(to, content, options))[0] as Sent;
   }
 
-  typing(conversation: string, isTyping: boolean): Promise<void> {
+  async typing(conversation: string, isTyping: boolean): Promise<void> {
+    this.demandOpen();
     return this.#sending.typing(conversation, isTyping);
   }
 

@@ -3,7 +3,6 @@
  * loads it later. The functions of `parts.ts` can be used alone.
  * Source: docs/client.md.
  */
-
 import type { Did } from "../core/codec/did.ts";
 import {
   abortedError,
@@ -14,7 +13,8 @@ import {
   untilAborted,
 } from "./base/failure.ts";
 import { abortSignal } from "./base/shapes.ts";
-import type { DeviceLink, Devices } from "./devices/devices.ts";
+import type { Devices } from "./devices/devices.ts";
+import type { DeviceLink } from "./devices/sync.ts";
 import type { BackupState } from "./identity/backup.ts";
 import type { Guardian, GuardianChoice } from "./identity/guardians.ts";
 import {
@@ -72,9 +72,9 @@ export class Waypost {
     identity.on((event) => this.#react(event));
     if (options.onEvent !== undefined) this.on(options.onEvent);
     identity.renewKeys = async (force) => {
-      await (force ? this.rotate() : this.#upkeep.rotateIfDue());
+      await (force ? this.#upkeep.rotate() : this.#upkeep.rotateIfDue());
       await this.#upkeep.keepBundles();
-      await this.watch();
+      await this.#upkeep.watch();
     };
   }
 
@@ -86,8 +86,7 @@ export class Waypost {
     checkOptions(options);
     const { signal } = options;
     const opening = Waypost.#open(options);
-    if (signal === undefined) return opening;
-    return untilAborted(opening, signal, (me) => me.close());
+    return signal === undefined ? opening : untilAborted(opening, signal, (me) => me.close());
   }
 
   static async #open(options: WaypostOptions): Promise<Waypost> {
@@ -201,7 +200,8 @@ export class Waypost {
    * random DIDs, and `change_pending` while one of the two replaces the root key.
    */
   async fingerprint(to: string): Promise<Fingerprint> {
-    return (await import("./trust/fingerprint.ts")).fingerprintOfTarget(this.#identity, to);
+    const own = this.#identity.demandOpen();
+    return (await import("./trust/fingerprint.ts")).fingerprintOfTarget(own, to);
   }
 
   /**
@@ -209,12 +209,14 @@ export class Waypost {
    * person is believed again. Throws `identity_changed` when the text is another one by now.
    */
   async setCompared(to: string, text: string): Promise<void> {
-    await (await import("./trust/fingerprint.ts")).setCompared(this.client, this.did, to, text);
+    const { client, did } = this.#identity.demandOpen();
+    await (await import("./trust/fingerprint.ts")).setCompared(client, did, to, text);
   }
 
   /** What a new device and the one that accepted it both show: 20 characters of the own keys. */
   async ownFingerprint(): Promise<string> {
-    return (await import("./trust/fingerprint.ts")).ownFingerprint(this.client, this.did);
+    const { client, did } = this.#identity.demandOpen();
+    return (await import("./trust/fingerprint.ts")).ownFingerprint(client, did);
   }
 
   /**
@@ -222,7 +224,8 @@ export class Waypost {
    * alias. An own alias is no longer watched.
    */
   async forget(target: string): Promise<void> {
-    await (await import("./trust/own.ts")).forget(this.client, this.did, target);
+    const { client, did } = this.#identity.demandOpen();
+    await (await import("./trust/own.ts")).forget(client, did, target);
   }
 
   /**
@@ -230,7 +233,7 @@ export class Waypost {
    * nodes answer at the former ones, these stay behind them.
    */
   async move(): Promise<void> {
-    const { client, waiting } = this.#identity;
+    const { client, waiting } = this.#identity.demandOpen();
     await this.#identity.inOrder(async () => {
       const { move } = await import("./identity/moving.ts");
       await move(client, this.#identity.secrets, nodeUrls(this.#options), waiting);
@@ -249,6 +252,7 @@ export class Waypost {
 
   /** Looks for changes of this identity by others: `stranger_change`. `messages` does so hourly. */
   async watch(): Promise<void> {
+    this.#identity.demandOpen();
     await this.#upkeep.watch();
   }
 
@@ -260,7 +264,7 @@ export class Waypost {
    */
   async send(to: string, content: Content, options: MessageOptions = {}): Promise<Sent> {
     checkMessage(options);
-    if (this.#closed.signal.aborted) throw localError("closed", "close() was called");
+    this.#identity.demandOpen();
     if (options.signal?.aborted === true) throw abortedError();
     if (this.#session !== null) return (await this.#session.send(to, content, options))[0] as Sent;
     // Nothing would see the receipt.
@@ -292,7 +296,8 @@ export class Waypost {
 
   /** Whom reports go to, and whom the node named before if another; `null`: it names no one. */
   async operator(): Promise<Operator | null> {
-    return (await import("./trust/operator.ts")).operatorAt(this.client);
+    const { client } = this.#identity.demandOpen();
+    return (await import("./trust/operator.ts")).operatorAt(client);
   }
 
   /** Says for a moment that this user writes to a known person or group. Call it at each key. */
@@ -329,7 +334,7 @@ export class Waypost {
     try {
       receiver.start();
       if (signal.aborted) stop();
-      void this.watch();
+      void this.#upkeep.watch();
       for (let message = await receiver.next(); message !== null; message = await receiver.next())
         yield message;
     } finally {
@@ -357,14 +362,16 @@ export class Waypost {
 
   /** What `pushManager.subscribe` needs as `applicationServerKey`. Throws `no_push`. */
   async pushKey(): Promise<string> {
-    return (await import("./identity/push.ts")).pushKeyOf(this);
+    const { client, secrets: identity } = this.#identity.demandOpen();
+    return (await import("./identity/push.ts")).pushKeyOf({ client, identity });
   }
 
   /** Wakes this device from now on. Call it at each start of the app; `null` ends it. */
   async push(subscription: PushSubscriptionLike, options: PushOptions | null = {}): Promise<void> {
     const push = async () => {
       const device = (await this.#session?.devices.ownIdentity()) ?? null;
-      const own = { client: this.client, identity: this.identity, device };
+      const { client, secrets: identity } = this.#identity.demandOpen();
+      const own = { client, identity, device };
       await (await import("./identity/push.ts")).subscribeDevice(own, subscription, options);
     };
     this.#pushAgain = options === null ? null : push;
@@ -376,19 +383,18 @@ export class Waypost {
    * waits. From then on this device has a DID of its own, where a restored copy of it reaches it.
    */
   async backup(options: { readonly passphrase: string }): Promise<ReadableStream<Uint8Array>> {
-    const session = this.#session;
+    const [session, { secrets }] = [this.#session, this.#identity.demandOpen()];
     // Offline, or in a tab that does not lead, the backup is made without.
     if (session !== null) await attempt(() => session.devices.beforeBackup());
     const { backup, rememberBackup } = await import("./identity/backup.ts");
-    const { secrets } = this.#identity;
     const made = () => rememberBackup(this.client.known.memory, secrets);
     return backup(renderIdentity(secrets), session?.table ?? null, options.passphrase, made);
   }
 
   /** Of the last backup of this device. An `outdated` one restores history alone: make another. */
   async backupState(): Promise<BackupState> {
-    const { backupState } = await import("./identity/backup.ts");
-    return backupState(this.client.known.memory, this.#identity.secrets);
+    const { client, secrets } = this.#identity.demandOpen();
+    return (await import("./identity/backup.ts")).backupState(client.known.memory, secrets);
   }
 
   /**
@@ -397,13 +403,13 @@ export class Waypost {
    * Needs a store. Throws `guardian_unknown`, `proof_missing` or `identity_changed`.
    */
   async appointGuardians(guardians: readonly GuardianChoice[]): Promise<void> {
-    this.#stored();
+    this.#stored().demandOpen();
     await (await import("./identity/guardians.ts")).appointGuardians(this, guardians);
   }
 
   /** Who was appointed on this device, and whether they have the share of the root key in force. */
   async guardians(): Promise<Guardian[]> {
-    this.#stored();
+    this.#stored().demandOpen();
     return (await import("./identity/guardians.ts")).listGuardians(this);
   }
 
@@ -417,6 +423,7 @@ export class Waypost {
   /** Ends `messages()` and sending. The next run gets every message that was not acknowledged. */
   async close(): Promise<void> {
     this.#closed.abort();
+    this.#identity.close();
     (await this.#passing)?.close();
     await this.#receiver?.stop();
     await this.#session?.close();
@@ -429,7 +436,8 @@ export class Waypost {
       const link = await openOwnDevice(this.#options, (given) => Waypost.open(given), this);
       // Before it receives: only the other devices know it, so that it moves by itself.
       await link.#upkeep.orFailed("watch", () => link.#compareAddress());
-      return link.#asLink();
+      const { linkOf } = await import("./devices/linking.ts");
+      return linkOf(link, link.#identity, link.#options);
     };
     const isByHand = acknowledge === "by-hand";
     const pushAgain = async () => this.#pushAgain?.();
@@ -450,26 +458,6 @@ export class Waypost {
     );
   }
 
-  /** As the DID of a device. */
-  #asLink(): DeviceLink {
-    return {
-      did: this.did,
-      client: this.client,
-      identity: this.identity,
-      onBundle: (call) => {
-        this.#identity.onBundle = call;
-      },
-      send: (to, content, options) => this.send(to, content, options),
-      receive: async (take, signal) => {
-        const { receiveWith } = await import("./devices/linking.ts");
-        const send: DeviceLink["send"] = (...given) => this.send(...given);
-        await receiveWith(this.#identity, send, this.#options)(take, signal);
-      },
-      close: () => this.close(),
-      lock: () => this.lock(),
-    };
-  }
-
   // ------------------------------------------------------------------------------------------ keys
 
   /**
@@ -477,6 +465,7 @@ export class Waypost {
    * and destroys old secrets. `open` and `messages` call it.
    */
   async rotate(): Promise<void> {
+    this.#identity.demandOpen();
     await this.#upkeep.rotate();
   }
 
@@ -494,6 +483,6 @@ export class Waypost {
       event.type === "disconnected" &&
       (event.error?.status === 401 || event.error?.code === "proof_not_authorized")
     )
-      void this.watch();
+      void this.#upkeep.watch();
   }
 }

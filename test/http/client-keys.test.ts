@@ -3,6 +3,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { fileKeys, loadIdentity } from "../../src/cli/files/files.ts";
+import { attempt } from "../../src/client/base/failure.ts";
 import { ed25519PublicKey } from "../../src/client/keys/crypto.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import {
@@ -194,7 +195,7 @@ test("a lock leaves no secret in what was handed out, and what ends later change
   goOn.resolve();
   await Promise.all([watched, locked]);
   copies.push(me.identity);
-  await me.watch();
+  expect(await attempt(() => me.watch())).toMatchObject({ code: "closed" });
   copies.push(me.identity);
   expect(copies.flatMap(secretsIn).every(isZero)).toBe(true);
   expect(events).toEqual([]);

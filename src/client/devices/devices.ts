@@ -23,7 +23,6 @@ import { type EditIdentity, loadIdentity } from "../keys/stored.ts";
 import { historyOf, keysKey, peerKey, removedKey } from "../store/keys.ts";
 import type { OwnStore } from "../store/own-store.ts";
 import type { Table } from "../store/table.ts";
-import type { Client } from "../trust/client.ts";
 import { loadOwnHosts } from "../trust/hosts.ts";
 import { loadAddedKeys } from "../trust/own.ts";
 import {
@@ -48,19 +47,8 @@ import { keepListed } from "./pushes.ts";
 import { peersOf } from "./replica.ts";
 import { Ring } from "./ring.ts";
 import { allGone, allSeen, notedPeers, shownPeers } from "./staying.ts";
-import { type DeviceMail, type Speech, Sync } from "./sync.ts";
+import { type DeviceLink, type Speech, Sync } from "./sync.ts";
 import { isRemoved } from "./unpublished.ts";
-
-/** It sends to own devices, and receives from them. */
-export type DeviceLink = DeviceMail & {
-  readonly did: Did;
-  readonly client: Client;
-  readonly identity: Identity;
-  /** Calls back when its DID has another key bundle. */
-  readonly onBundle: (call: () => void) => void;
-  readonly close: () => Promise<void>;
-  readonly lock: () => Promise<void>;
-};
 
 /** This device among the others. */
 type ThisDevice = {
@@ -311,13 +299,13 @@ export class Devices {
    * Directory registers without. Throws `rate_limited` after eight in a day.
    */
   async invitation(): Promise<DeviceInvitation | null> {
-    const { client, secrets: identity } = this.#own.identity;
+    const { client, secrets: identity } = this.#own.identity.demandOpen();
     return (await import("./inviting.ts")).inviteDevice({ client, identity });
   }
 
   /** Gives keys, then history. Throws `invalid_code`, `code_expired` or `too_many_devices`. */
   async acceptLink(text: string, name = "device"): Promise<void> {
-    const code = parseCode(text, this.#own.nowMs());
+    const code = parseCode(text, this.#own.identity.demandOpen().nowMs());
     await this.#mustLead();
     const { sync, link } = await this.#open();
     if ((await this.#table.get(removedKey(this.#table, code.did))) !== null)

@@ -13,7 +13,7 @@ import type { StoreDriver } from "../store/driver.ts";
 import { type Inbox, Receiver } from "../store/receiver.ts";
 import { unkeptInbox } from "../store/unkept.ts";
 import { beginLink, type OwnDid } from "./codes.ts";
-import type { DeviceMail } from "./sync.ts";
+import type { DeviceLink, DeviceMail } from "./sync.ts";
 
 /**
  * Of the DID of a device: in the same key store, of the same nodes and demands,
@@ -64,8 +64,27 @@ export async function link<T extends OwnDid>(
   return { code, opened, cancel };
 }
 
+/** The DID of a device, opened: how it speaks with others. */
+export function linkOf(
+  me: Pick<DeviceLink, "send" | "close" | "lock">,
+  identity: OwnIdentity,
+  options: WaypostOptions,
+): DeviceLink {
+  const { did, client, secrets } = identity;
+  const send: DeviceLink["send"] = (...given) => me.send(...given);
+  return {
+    ...{ did, client, send, identity: secrets },
+    onBundle: (call) => {
+      identity.onBundle = call;
+    },
+    receive: (take, signal) => receiveWith(identity, send, options)(take, signal),
+    close: () => me.close(),
+    lock: () => me.lock(),
+  };
+}
+
 /** What `take` has stored is acknowledged. */
-export function receiveWith(
+function receiveWith(
   identity: OwnIdentity,
   send: Inbox["send"],
   { device = randomUuid().slice(0, 8), pollMs }: Pick<WaypostOptions, "device" | "pollMs">,

@@ -12,6 +12,7 @@ import { Waiters } from "../../core/std/bounded.ts";
 import { inOrder } from "../../core/std/order.ts";
 import { attempt, backoffMs, ClientError, isTemporary, pause, Wakeup } from "../base/failure.ts";
 import { isInteger, isRecord } from "../base/shapes.ts";
+import type { Identity } from "../keys/keys.ts";
 import { type Content, contentType, type JsonContent, syncType } from "../mail/content.ts";
 import { jsonIn } from "../mail/message.ts";
 import type { MessageFacts, ReadMessage } from "../mail/retrieve.ts";
@@ -21,6 +22,7 @@ import { devicesWaitMs } from "../store/incoming.ts";
 import type { OwnStore } from "../store/own-store.ts";
 import { type MessageRow, messageById, stateChange } from "../store/rows.ts";
 import type { Batch, Table } from "../store/table.ts";
+import type { Client } from "../trust/client.ts";
 import { ContentOpener, sealedContent } from "./content.ts";
 import { hearPart, type Part } from "./facts.ts";
 import { type Item, pieceSource, queueHistory, takeContent } from "./items.ts";
@@ -53,6 +55,17 @@ export type DeviceMail = {
     take: (fill: Fill) => Promise<ReadMessage>,
     signal: AbortSignal,
   ) => Promise<void>;
+};
+
+/** It sends to own devices, and receives from them. */
+export type DeviceLink = DeviceMail & {
+  readonly did: Did;
+  readonly client: Client;
+  readonly identity: Identity;
+  /** Calls back when its DID has another key bundle. */
+  readonly onBundle: (call: () => void) => void;
+  readonly close: () => Promise<void>;
+  readonly lock: () => Promise<void>;
 };
 
 /** How devices speak under their keyring (`ring.ts`). */

@@ -50,6 +50,7 @@ export class OwnIdentity {
   #secrets: Identity;
   #author: Promise<Author> | null = null;
   #isLocked = false;
+  #isClosed = false;
 
   constructor(client: Client, secrets: Identity, options: OwnOptions) {
     this.client = client;
@@ -73,6 +74,17 @@ export class OwnIdentity {
   /** The secrets are zero: nothing is stored, or said of the identity, from then on. */
   get isLocked(): boolean {
     return this.#isLocked;
+  }
+
+  /** The program has closed it: what goes on ends, and it calls nothing more. */
+  close(): void {
+    this.#isClosed = true;
+  }
+
+  /** For what a program calls. Throws `closed`. */
+  demandOpen(): this {
+    if (!this.#isClosed) return this;
+    throw localError("closed", "close() was called");
   }
 
   // ------------------------------------------------------------------------------------- reporting

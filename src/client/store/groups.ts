@@ -199,7 +199,7 @@ export class Groups {
 
   /** @internal */
   async find(to: string): Promise<Did> {
-    const { client, trust } = this.own.identity;
+    const { client, trust } = this.own.identity.demandOpen();
     const { did } = await this.sending.find(to);
     // Whom nothing may be sent to is not a member.
     if (trust !== null) await trustIn(client, did, trust);

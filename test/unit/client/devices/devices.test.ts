@@ -1,7 +1,8 @@
 /** How devices begin: the DID of a device is opened in the end, whatever the network says. */
 import { expect, test } from "bun:test";
 import { ClientError } from "../../../../src/client/base/failure.ts";
-import { type DeviceLink, Devices } from "../../../../src/client/devices/devices.ts";
+import { Devices } from "../../../../src/client/devices/devices.ts";
+import type { DeviceLink } from "../../../../src/client/devices/sync.ts";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
 import { Table } from "../../../../src/client/store/table.ts";
 import { identityOf } from "../../../support/identity.ts";
