@@ -4,7 +4,7 @@
  * build that can check its own state (`try_state`), which must be whole after them.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { ApiPromise, Keyring, WsProvider } from "@polkadot/api";
+import { type ApiPromise, Keyring, WsProvider } from "@polkadot/api";
 import type { DispatchError, EventRecord } from "@polkadot/types/interfaces";
 import type { Bytes, u64, Vec } from "@polkadot/types-codec";
 import type { ITuple } from "@polkadot/types-codec/types";
@@ -24,6 +24,7 @@ import {
   keyOf,
   registrationOf,
 } from "../support/identity.ts";
+import { apiOver } from "./api.ts";
 import { canaryRuntime, endStand, type Node, type NodeOptions, startNode } from "./stand.ts";
 
 afterAll(endStand);
@@ -51,10 +52,7 @@ class Trial {
 
   static async open(options: NodeOptions): Promise<Trial> {
     const node = await startNode({ manual: true, strict: true, ...options });
-    const api = await ApiPromise.create({
-      provider: new WsProvider(node.endpoint),
-      noInitWarn: true,
-    });
+    const api = await apiOver(new WsProvider(node.endpoint));
     return new Trial(node, api, api.genesisHash.toU8a());
   }
 

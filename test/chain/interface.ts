@@ -4,7 +4,8 @@
  * the table next to the runtime; the smoke test holds the runtime to it.
  */
 import { readFileSync, writeFileSync } from "node:fs";
-import { ApiPromise, WsProvider } from "@polkadot/api";
+import { type ApiPromise, WsProvider } from "@polkadot/api";
+import { apiOver } from "./api.ts";
 import { startChain } from "./start.ts";
 
 export const interfaceFile = new URL(
@@ -79,10 +80,7 @@ export function checkInterface(api: ApiPromise): void {
 
 if (import.meta.main) {
   const chain = await startChain({ port: 0, mode: "manual" });
-  const api = await ApiPromise.create({
-    provider: new WsProvider(chain.endpoint),
-    noInitWarn: true,
-  });
+  const api = await apiOver(new WsProvider(chain.endpoint));
   writeFileSync(interfaceFile, describeInterface(api));
   console.log(`wrote ${interfaceFile}`);
   await api.disconnect();

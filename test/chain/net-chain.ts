@@ -1,11 +1,12 @@
 /** The campaign's own view of the chain, by the chain library: money, votes, upgrades, and what blocks hold. */
 import { readFileSync } from "node:fs";
-import { ApiPromise, Keyring, WsProvider } from "@polkadot/api";
+import { type ApiPromise, Keyring, WsProvider } from "@polkadot/api";
 import type { SubmittableExtrinsic } from "@polkadot/api/types";
 import type { KeyringPair } from "@polkadot/keyring/types";
 import { concatBytes } from "../../src/core/codec/bytes.ts";
 import { blake2b128 } from "../../src/core/codec/crypto.ts";
 import { readAccountState } from "../../src/plugins/chain/metadata.ts";
+import { apiOver } from "./api.ts";
 import type { NetworkNode } from "./network.ts";
 import { until } from "./stand.ts";
 
@@ -176,5 +177,5 @@ export class Chain {
 function connect(nodes: readonly NetworkNode[]): Promise<ApiPromise> {
   const endpoints = nodes.map(({ endpoint }) => endpoint);
   const provider = new WsProvider(endpoints, 2_500, {}, patienceMs);
-  return ApiPromise.create({ provider, noInitWarn: true, throwOnConnect: true });
+  return apiOver(provider, { throwOnConnect: true });
 }

@@ -4,7 +4,7 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
-import { ApiPromise, Keyring, WsProvider } from "@polkadot/api";
+import { Keyring, WsProvider } from "@polkadot/api";
 import { cryptoWaitReady } from "@polkadot/util-crypto";
 import { concatBytes } from "../../src/core/codec/bytes.ts";
 import { blake2b128 } from "../../src/core/codec/crypto.ts";
@@ -13,6 +13,7 @@ import type { Intent } from "../../src/core/ledger/actions.ts";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import type { Ledger, Store, Submission } from "../../src/storage/contract.ts";
 import { authorizedCall, type Identity, identityOf, registrationOf } from "../support/identity.ts";
+import { apiOver } from "./api.ts";
 import {
   endStand,
   freshPath,
@@ -162,10 +163,7 @@ describe("a Directory with another key", () => {
     const ledger = await open(nextFile);
     const { did } = first;
     const before = { former: await held(accounts.former), next: await held(accounts.next) };
-    const api = await ApiPromise.create({
-      provider: new WsProvider(node.endpoint),
-      noInitWarn: true,
-    });
+    const api = await apiOver(new WsProvider(node.endpoint));
     const former = new Keyring({ type: "sr25519" }).addFromUri("//Alice");
     const gift = api.tx["didRegistry"]?.["changeOwner"]?.(did, accounts.next);
     await node.ask("author_submitExtrinsic", [

@@ -7,9 +7,10 @@
 import { strict as assert } from "node:assert";
 import { createPrivateKey, type KeyObject, sign } from "node:crypto";
 import { readFileSync } from "node:fs";
-import { ApiPromise, Keyring, WsProvider } from "@polkadot/api";
+import { Keyring, WsProvider } from "@polkadot/api";
 import { blake2AsHex } from "@polkadot/util-crypto";
 import { merkleizeMetadata } from "@polkadot-api/merkleize-metadata";
+import { apiOver } from "./api.ts";
 import { checkInterface } from "./interface.ts";
 import { compareAll, startChain } from "./start.ts";
 import { inTime } from "./wait.ts";
@@ -47,7 +48,7 @@ const signed = (message: Uint8Array): string => hex(sign(null, message, privateK
 compareAll();
 const chain = await startChain({ port: 0, mode: "batch" });
 const provider = new WsProvider(chain.endpoint);
-const api = await ApiPromise.create({ provider, noInitWarn: true });
+const api = await apiOver(provider);
 
 type Call = { readonly method: { toU8a(): Uint8Array } };
 
