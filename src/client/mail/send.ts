@@ -47,7 +47,7 @@ import {
 } from "../base/shapes.ts";
 import { hkdf, type Signer, signEd25519, uuidOf } from "../keys/crypto.ts";
 import { type Delivered, deliveredShape } from "../net/answers.ts";
-import { type Endpoint, type Exchange, fetchChecked, jsonBody, path } from "../net/http.ts";
+import { type Endpoint, fetchChecked, jsonBody, type NodeRequest, path } from "../net/http.ts";
 import type { Author } from "../trust/client.ts";
 import { type NameTrust, type TrustDemand, type TrustLevel, trustOf } from "../trust/trust.ts";
 import { type ContentNames, idIn, isQuiet, type Source, withAuthor } from "./content.ts";
@@ -376,7 +376,7 @@ async function postEnvelope(
 ): Promise<DeliveryReport> {
   const headers: Record<string, string> = isQuiet(file.mediaType) ? { Urgency: "low" } : {};
   if (pass !== null) headers["Svc-Pass"] = pass(body);
-  const request: Exchange = { method: "POST", path: path`/relay/${to}`, headers, body };
+  const request: NodeRequest = { method: "POST", path: path`/relay/${to}`, headers, body };
   const report = await attempt(() => fetchChecked(relay, request, deliveredShape));
   if (!(report instanceof ClientError)) {
     if (report.success) return report;

@@ -27,9 +27,9 @@ import {
 import {
   askBytes,
   type Endpoint,
-  type Exchange,
   fetchChecked,
   jsonBody,
+  type NodeRequest,
   path,
   queryOf,
 } from "./http.ts";
@@ -38,10 +38,10 @@ import {
  * A request that changes something, ready to send: its body keeps its bytes,
  * because a proof covers them.
  */
-export type SubmissionRequest = Required<Pick<Exchange, "method" | "path" | "body">> &
-  Pick<Exchange, "headers">;
+export type SubmissionRequest = Required<Pick<NodeRequest, "method" | "path" | "body">> &
+  Pick<NodeRequest, "headers">;
 
-const get = (where: string): Exchange => ({ method: "GET", path: where });
+const get = (where: string): NodeRequest => ({ method: "GET", path: where });
 
 export type DirectoryClient = ReturnType<typeof directoryClient>;
 

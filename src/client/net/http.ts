@@ -66,7 +66,8 @@ export function clockProblem({ url, clock }: Endpoint): ClientError | null {
   );
 }
 
-export type Exchange = {
+/** What is asked of a node. */
+export type NodeRequest = {
   readonly method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
   /** Built with `path`, so that every value is percent-encoded. */
   readonly path: string;
@@ -103,7 +104,7 @@ export function jsonBody(value: unknown): Uint8Array<ArrayBuffer> {
  */
 async function exchange(
   to: Endpoint,
-  request: Exchange,
+  request: NodeRequest,
   bytesMax = answerBytesMax,
 ): Promise<Received> {
   const { method, path, headers, body } = request;
@@ -145,7 +146,7 @@ function parsedAnswer({ url }: Endpoint, { status, bytes }: Received): unknown {
 /** The bytes of a 200, at most `bytesMax`. */
 export async function askBytes(
   to: Endpoint,
-  request: Exchange,
+  request: NodeRequest,
   bytesMax: number,
 ): Promise<Uint8Array> {
   const received = await exchange(to, request, bytesMax);
@@ -156,7 +157,7 @@ export async function askBytes(
 /** The checked answer of a 2xx. Any other status throws `refused` with the node's code. */
 export async function fetchChecked<T>(
   to: Endpoint,
-  request: Exchange,
+  request: NodeRequest,
   shape: Shape<T>,
 ): Promise<T> {
   const received = await exchange(to, request);
