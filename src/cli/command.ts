@@ -231,6 +231,8 @@ function wordsOf({ kind, code, message }: ClientError): string {
 function hintOf({ code, message }: ClientError): string {
   if (code === "unreachable" && message.startsWith(urlDefault))
     return "; name another node with --url or WAYPOST_URL";
+  if (code === "other_ledger" && message.startsWith("this identity was made"))
+    return "; give that node by --url, start this one with its former folder (--data), or make one with another name (did create --name)";
   const isOfTime = /^(authorization_expired|authorization_too_far_ahead|proof_expired)$/.test(code);
   return isOfTime ? "; the clocks of this machine and of the node differ" : "";
 }

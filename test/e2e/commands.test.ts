@@ -230,6 +230,23 @@ test("an address where something else answers is reported as such", async () => 
   }
 });
 
+test("keys of another folder of data are told apart, with what to do", async () => {
+  const another = freePort();
+  const there = `http://127.0.0.1:${another}`;
+  const args = ["dev", "--port", String(another), "--data", join(cwd, "anew")];
+  const began = await startNode(args, { cwd, url: there });
+  for (const words of [
+    ["send", "--as", "alice", "--to", "bob", "--file", "note.txt"],
+    ["receive", "--as", "alice", "--out", "elsewhere"],
+  ]) {
+    const { code, stderr } = await waypost(...words, "--url", there);
+    expect([code, stderr.trim().split("\n")]).toEqual([1, [expect.any(String)]]);
+    for (const told of ["empty folder of data", "--data", "--url", "--name", "(other_ledger)"])
+      expect(stderr).toContain(told);
+  }
+  await began.kill("SIGKILL");
+}, 60_000);
+
 test("an unreadable key file hides no other", async () => {
   const keys = join(cwd, "some-keys");
   expect((await waypost("did", "create", "--name", "dora", "--keys", keys)).code).toBe(0);

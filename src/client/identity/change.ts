@@ -21,12 +21,12 @@ import { applyComponent, type KeyState } from "../../core/ledger/key-proof.ts";
 import { isSelfCertifying } from "../../core/ledger/names.ts";
 import { renderUpdate } from "../../core/ledger/structures.ts";
 import { encodeUpdateProof, ledgerHeader, updateHeaders } from "../../core/message/proof.ts";
-import { localError } from "../base/failure.ts";
 import { randomUuid, type Signer, signEd25519 } from "../keys/crypto.ts";
 import { rootSignerId } from "../keys/keys.ts";
 import type { Accepted } from "../net/answers.ts";
 import {
   authorizationLifeMs,
+  otherLedger,
   provingAt,
   type SubmissionRequest,
   settle,
@@ -279,10 +279,7 @@ async function ownState(client: Client, did: Did): Promise<KeyState> {
   const [state] = await Promise.all([client.trust.prove(did, null), provingAt(client)]);
   const ledger = encodeHex(state.genesisHash);
   if (client.known.ledger === ledger) return state;
-  throw localError(
-    "other_ledger",
-    `${did} belongs to the ledger ${ledger}, and this Directory signs for another`,
-  );
+  throw otherLedger(ledger, client.known.ledger);
 }
 
 type Edit = (document: DidDocument) => DidDocument | Promise<DidDocument>;

@@ -133,11 +133,7 @@ export async function provingAt({ directory, known }: DirectoryQuery): Promise<P
   const registers = limits?.registration_proofs?.includes("v3") === true;
   const authorizes = limits?.authorization_proofs?.includes("v3") === true;
   const ledger = authorizes && genesisHash !== null ? encodeHex(genesisHash) : null;
-  if (known.ledger !== null && ledger !== known.ledger)
-    throw localError(
-      "other_ledger",
-      `the identity belongs to the ledger ${known.ledger}, and this Directory signs for ${ledger ?? "none that it names"}`,
-    );
+  if (known.ledger !== null && ledger !== known.ledger) throw otherLedger(known.ledger, ledger);
   known.ledger = ledger;
   return {
     registration:
@@ -145,6 +141,18 @@ export async function provingAt({ directory, known }: DirectoryQuery): Promise<P
     genesisHash: authorizes ? genesisHash : null,
     selfCertifying: authorizes && registers && limits?.self_certifying_dids === true,
   };
+}
+
+/**
+ * For people who meet it: a node that begins with an empty folder of data has a ledger of its own.
+ * Hashes in hex; `null` for a Directory that names none.
+ */
+export function otherLedger(own: string, theirs: string | null): ClientError {
+  const here = theirs === null ? "none is named here" : `here it is ${theirs.slice(0, 12)}…`;
+  return localError(
+    "other_ledger",
+    `this identity was made on another ledger: at another node, or at this one before it began with an empty folder of data; open it where it was made, or make another one under another name (its ledger is ${own.slice(0, 12)}…, ${here})`,
+  );
 }
 
 function decodeHash(text = ""): Uint8Array | null {
