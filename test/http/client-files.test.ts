@@ -13,7 +13,6 @@ import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { waiting, waitingCount } from "../support/people.ts";
 import { pause } from "../support/wait.ts";
 
-/** A first-time sender has a quarter of it, and somebody known a half. */
 const mailboxBytes = 4_000_000;
 let nodes: TestNodes;
 const opened: Waypost[] = [];
@@ -131,6 +130,18 @@ test("what can never fit is refused before anything has left, with the size that
     .catch((error: ClientError) => error);
   expect(refused).toMatchObject({ code: "too_large" });
   expect((refused as ClientError).message).toContain("at most 65535 fit");
+});
+
+test("a stranger's message is one envelope where an empty mailbox has room for it", async () => {
+  const here = { url: nodes.url, waiting };
+  const [alice, bob] = await Promise.all([
+    Waypost.open({ ...here, keys: memoryKeys() }),
+    Waypost.open({ ...here, keys: memoryKeys() }),
+  ]);
+  opened.push(alice, bob);
+  for (const to of [bob.did, (await open()).did])
+    expect(await alice.send(to, large(900_000), { hint: "cache" })).toMatchObject({ chunks: 1 });
+  expect(await waitingCount(bob)).toBe(1);
 });
 
 test("a message is never larger than what an empty mailbox takes", async () => {

@@ -238,9 +238,10 @@ function decideChunkBytes(
 const limitsKeptMs = 5 * minuteMs;
 
 /**
- * Of a mailbox, what a network has of which no sender is known (D156), and the least that it has.
+ * What an empty mailbox surely has for a client network of which no sender is known, if it is not
+ * smaller itself: a half of the smallest pool (D450).
  */
-const [sharePercent, shareBytesMin] = [25, 1_048_576];
+const newcomerBytes = 2_097_152;
 /** Of an envelope without its ciphertext, which is in Base64, in either version. */
 const envelopeBytes = 3_584;
 
@@ -250,8 +251,7 @@ const envelopeBytes = 3_584;
  */
 function roomIn(mailboxBytes: number | undefined): number | undefined {
   if (mailboxBytes === undefined) return undefined;
-  const share = Math.max(shareBytesMin, Math.floor((mailboxBytes * sharePercent) / 100));
-  return Math.floor(((Math.min(share, mailboxBytes) - envelopeBytes) * 3) / 4);
+  return Math.floor(((Math.min(newcomerBytes, mailboxBytes) - envelopeBytes) * 3) / 4);
 }
 
 /**
