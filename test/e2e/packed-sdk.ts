@@ -4,7 +4,7 @@
  */
 import { cpSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { basename, join } from "node:path";
+import { join } from "node:path";
 import { builtOnce, cacheFolder, isNewer } from "../support/built.ts";
 
 const root = join(import.meta.dir, "..", "..");
@@ -17,43 +17,42 @@ export type PackedSdk = {
   readonly remove: () => void;
 };
 
-/** The archive of this source, built and packed once for all that need it. */
-async function packed(): Promise<string> {
-  const kept = join(cacheFolder, "sdk");
+/**
+ * A stranger's folder with the package of this source, built, packed and installed once for all that need it. The packages
+ * that it needs come from the registry, as they do for a stranger.
+ */
+async function installedOnce(): Promise<string> {
+  const kept = join(cacheFolder, "stranger");
   const whole = join(kept, "whole");
+  const stranger = join(kept, "folder");
   const sources = ["build-client.ts", "package.json", "bun.lock", "packaging/**/*", "src/**/*"];
   await builtOnce(
-    "sdk",
+    "stranger",
     () => isNewer(whole, sources),
     async () => {
       rmSync(kept, { recursive: true, force: true });
-      mkdirSync(kept, { recursive: true });
+      mkdirSync(stranger, { recursive: true });
       await command([process.execPath, "build-client.ts"], root);
       const client = join(root, "dist", "client");
-      await command(["npm", "pack", "--silent", "--pack-destination", kept, client], kept);
+      await command(["npm", "pack", "--silent", "--pack-destination", stranger, client], stranger);
+      const manifest = { name: "stranger", private: true, type: "module" };
+      writeFileSync(join(stranger, "package.json"), JSON.stringify(manifest));
+      const how = ["--no-audit", "--no-fund", "--prefer-offline"];
+      await command(["npm", "install", ...how, `./${archiveIn(stranger)}`], stranger);
       writeFileSync(whole, "");
     },
   );
-  return join(kept, archiveIn(kept));
+  return stranger;
 }
 
-/** Builds, packs and installs. The packages it needs come from the registry, as they do for a stranger. */
+/** A stranger's folder of one's own. */
 export async function installPackedSdk(): Promise<PackedSdk> {
+  const stranger = await installedOnce();
   const folder = mkdtempSync(join(tmpdir(), "waypost-sdk-"));
-  const made = await packed();
-  const archive = basename(made);
-  cpSync(made, join(folder, archive));
-  writeFileSync(
-    join(folder, "package.json"),
-    JSON.stringify({ name: "stranger", private: true, type: "module" }),
-  );
-  await command(
-    ["npm", "install", "--no-audit", "--no-fund", "--prefer-offline", `./${archive}`],
-    folder,
-  );
+  await command(["cp", "-R", `${stranger}/.`, folder], folder);
   return {
     folder,
-    archive: join(folder, archive),
+    archive: join(folder, archiveIn(folder)),
     remove: () => rmSync(folder, { recursive: true, force: true }),
   };
 }
