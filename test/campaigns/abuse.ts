@@ -50,7 +50,12 @@ import {
 } from "./stage.ts";
 
 const { values } = parseArgs({
-  options: { seconds: { type: "string", default: "10" }, only: { type: "string" } },
+  options: {
+    seconds: { type: "string", default: "10" },
+    only: { type: "string" },
+    /** Of what the tester does. */
+    share: { type: "string", default: "1" },
+  },
 });
 const seconds = Number(values.seconds);
 const findings = new Findings();
@@ -481,9 +486,10 @@ async function refuseMegabytes(stage: Stage): Promise<void> {
 
 // -------------------------------------------------------------------------------------------------- tester
 
-const testerRegistrations = 2_500;
-const testerStores = 20_000;
-const testerRefused = 5_000;
+const share = Number(values.share);
+const testerRegistrations = 2_500 * share;
+const testerStores = 20_000 * share;
+const testerRefused = 5_000 * share;
 /** One network of newcomers gets some 500 entries of a mailbox by default: 400 each are within that. */
 const recipients = 50;
 

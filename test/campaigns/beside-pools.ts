@@ -7,8 +7,8 @@
  *
  * `bun test/campaigns/beside-pools.ts` prints the figures. `--store memory,lmdb,postgres,shards` names the stores, and `--only
  * dids-2,passes:postgres` the lines. `--tries 2880` is one a minute on each side for two days, `--within 500` the limit;
- * `--entries 2000` makes a smaller mailbox, of ten entries for each known person at least. test/property/pools.test.ts plays
- * the same without sockets.
+ * `--entries 2000` makes a smaller mailbox, of ten entries for each network and, unless `--each` says how many, for each known
+ * person at least. test/property/pools.test.ts plays the same without sockets.
  */
 import { parseArgs } from "node:util";
 import { proofHeaders } from "../../src/client/net/reader.ts";
@@ -39,6 +39,7 @@ const { values } = parseArgs({
     only: { type: "string" },
     store: { type: "string", default: "lmdb" },
     entries: { type: "string", default: "10000" },
+    each: { type: "string", default: "10" },
   },
 });
 const tries = Number(values.tries);
@@ -64,6 +65,7 @@ const line = (dids: number, networks: number, how: "away" | "hourly", hasPasses 
 const lines: Readonly<Record<string, Line>> = {
   none: line(0, 0, "away"),
   "dids-2": line(2, 0, "away"),
+  "dids-40-hourly": line(40, 0, "hourly"),
   "dids-150": line(150, 0, "away"),
   "dids-150-hourly": line(150, 0, "hourly"),
   "dids-1000": line(980, 0, "away"),
@@ -80,8 +82,9 @@ const honestCount = 20;
 /** One a minute. */
 const triesAnHour = 60;
 
-function entriesOf({ dids }: Line): number {
-  return Math.max(Number(values.entries), 10 * (dids + honestCount));
+function entriesOf({ dids, networks }: Line): number {
+  const people = dids + honestCount;
+  return Math.max(Number(values.entries), Number(values.each) * people, 10 * networks);
 }
 
 /** What the floors promise the honest of each side, of so many tries. */
@@ -181,6 +184,8 @@ function isTaken({ status }: Answered): boolean {
 
 // ------------------------------------------------------------------------------------------------------ the attack
 
+/** So many first messages, before they are acknowledged, fit a small mailbox too. */
+const firstAtOnce = 100;
 /** At once, over all attackers. */
 const floodsAtOnce = 32;
 /** While honest people send, with a pause: they take what becomes free, and leave the processor to the others. */
@@ -299,11 +304,13 @@ async function play(one: Line, store: string, stage: Stage): Promise<void> {
   const addressOfKnown = (n: number) => addressOf(3, one.hasPasses ? 0 : n % 64);
   const sends = people.map((person, n) => mailbox.known(person, addressOfKnown(n)));
   // Each writes once and is acknowledged: where there are no passes, this makes them known.
-  await inParallel(sends, async (send) => {
-    const { status, body } = await send("/cache/store");
-    if (status !== 202) throw new Error(`a first message was answered with ${status} ${body}`);
-  });
-  await mailbox.read();
+  for (let n = 0; n < sends.length; n += firstAtOnce) {
+    await inParallel(sends.slice(n, n + firstAtOnce), async (send) => {
+      const { status, body } = await send("/cache/store");
+      if (status !== 202) throw new Error(`a first message was answered with ${status} ${body}`);
+    });
+    await mailbox.read();
+  }
   const honest = sends.slice(0, honestCount);
   const networks = Array.from({ length: one.networks }, (_, n) =>
     mailbox.newcomer(addressOf(2, n)),

@@ -2,69 +2,84 @@
  * Every campaign for some seconds, so that none rots: each must end with 0. A campaign whose program is not installed
  * ends with 2 and is reported as skipped.
  *
- * `bun test/campaigns/short.ts` prints a line for each; `--only kill,soak` runs some of them.
+ * `bun test/campaigns/short.ts` prints a line for each; `--only kill,soak` runs some of them, `--without kill,soak` the others.
  */
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 
+/** Of both runs of `beside-pools`. */
+const pools = ["--tries", "10", "--within", "5000", "--entries", "600", "--each", "3"];
+/** By the name of its file; what follows a space tells two runs of one campaign apart. */
 const campaigns: Readonly<Record<string, readonly string[]>> = {
   // The longest first: what is begun last is short, and no one waits for it alone.
-  "beside-pools": [
-    ...["--tries", "10", "--within", "5000", "--entries", "2000"],
-    ...["--store", "memory,lmdb,postgres,shards", "--only"],
-    "dids-2:memory,dids-150-hourly,dids-1000-hourly:memory,networks-16:lmdb,networks-200:memory,passes:postgres",
-  ],
-  // It takes 4 to 75 s, by the moments of its kills.
+  // It takes 4 to 75 s, by the moments of its kills, and waits for most of them.
   providers: ["--messages", "20", "--kills", "2"],
   // Longer than a key bundle lasts.
   away: ["--messages", "20", "--hours", "130"],
-  cluster: ["--kills", "5"],
-  community: ["--members", "60", "--people", "5", "--days", "1"],
+  "beside-pools databases": [
+    ...[...pools, "--store", "postgres,shards"],
+    ...["--only", "dids-40-hourly,passes:postgres"],
+  ],
+  "beside-pools": [
+    ...[...pools, "--store", "memory,lmdb", "--only"],
+    "dids-2:memory,dids-40-hourly,dids-1000-hourly:memory,networks-16:lmdb,networks-200:memory",
+  ],
+  community: ["--members", "30", "--people", "4", "--days", "1"],
   clock: ["--rounds", "1", "--seconds", "1", "--from", "7"],
-  liar: ["--rounds", "4"],
   packed: ["--schedules", "1"],
-  unread: ["--rounds", "1", "--only", "forty"],
-  abuse: ["--seconds", "1", "--only", "tester"],
-  twin: ["--look-ups", "300", "--restores", "1"],
   attacks: ["--only", "packed"],
+  unread: ["--rounds", "1", "--only", "forty"],
+  abuse: ["--seconds", "1", "--only", "tester", "--share", "0.3"],
+  cluster: ["--kills", "4", "--nodes", "2", "--senders", "2", "--recipients", "4"],
+  "liar-groups": ["--worlds", "1", "--from", "3"],
+  liar: ["--rounds", "2"],
+  order: ["--kills", "3"],
+  twin: ["--look-ups", "100", "--people", "3", "--restores", "1"],
   "storage-disk": ["--rounds", "1"],
   groups: ["--schedules", "1", "--messages", "20"],
   beside: ["--tries", "10", "--within", "5000", "--only", "refused,known"],
-  "own-world": ["--schedules", "400", "--from", "10000"],
-  "full-disk": ["--rounds", "2"],
+  "full-disk": ["--rounds", "1"],
   soak: ["--minutes", "0.1"],
-  order: ["--kills", "3"],
-  "liar-groups": ["--worlds", "1", "--from", "3"],
   sessions: ["--sessions", "100", "--seconds", "60"],
+  "own-world": ["--schedules", "150", "--from", "10000"],
+  "storage-bitrot": ["--flips", "5"],
   "storage-kill": ["--kills", "10"],
-  "storage-power": ["--cuts", "10"],
-  "storage-bitrot": ["--flips", "8"],
-  parsers: ["--inputs", "3000"],
   kill: ["--kills", "2"],
-  large: ["--mb", "8"],
+  large: ["--mb", "4"],
+  "storage-power": ["--cuts", "10"],
+  parsers: ["--inputs", "3000"],
   hostile: ["--scale", "0.01", "--only", "framing"],
   pushes: ["--seconds", "4", "--only", "one"],
 };
 
-/** A campaign waits more than it computes: as many as run at once. */
-const atOnce = 4;
 /** What hangs is a failure, and not the end of a run without a word. */
 const limitMs = 400_000;
 const missingProgram = 2;
 
-const { values } = parseArgs({ options: { only: { type: "string" } } });
+const { values } = parseArgs({
+  options: {
+    only: { type: "string" },
+    without: { type: "string", default: "" },
+    /** A campaign waits more than it computes: as many as run at once. At most ten. */
+    "at-once": { type: "string", default: "6" },
+  },
+});
 const chosen = Object.entries(campaigns).filter(
-  ([name]) => values.only?.split(",").includes(name) ?? true,
+  ([name]) =>
+    (values.only?.split(",").includes(name) ?? true) && !values.without.split(",").includes(name),
 );
 /** What they printed. */
 const failed = new Map<string, string>();
 
-async function run(name: string, args: readonly string[]): Promise<void> {
+async function run(name: string, args: readonly string[], lane = 0): Promise<void> {
   const startedMs = performance.now();
-  const command = [process.execPath, join(import.meta.dir, `${name}.ts`), ...args];
+  const [file] = name.split(" ");
+  const command = [process.execPath, join(import.meta.dir, `${file}.ts`), ...args];
   const child = Bun.spawn(command, {
     stdout: "pipe",
     stderr: "pipe",
+    // Each of those at once has ports of its own.
+    env: { ...process.env, BUN_TEST_WORKER_ID: String(10 - lane) },
     timeout: limitMs,
     killSignal: "SIGKILL",
   });
@@ -81,12 +96,15 @@ async function run(name: string, args: readonly string[]): Promise<void> {
   failed.set(name, `${name} ended with ${code}\n${out}${err}`);
 }
 
-async function runNext(waiting: (typeof chosen)[number][]): Promise<void> {
-  for (let next = waiting.shift(); next !== undefined; next = waiting.shift()) await run(...next);
+async function runNext(waiting: (typeof chosen)[number][], lane: number): Promise<void> {
+  for (let next = waiting.shift(); next !== undefined; next = waiting.shift())
+    await run(...next, lane);
 }
 
 const waiting = [...chosen];
-await Promise.all(Array.from({ length: atOnce }, () => runNext(waiting)));
+await Promise.all(
+  Array.from({ length: Number(values["at-once"]) }, (_, lane) => runNext(waiting, lane)),
+);
 for (const printed of failed.values()) console.log(printed);
 
 // What failed beside others runs once more, alone, as tests do: what passes then is named, and is a defect of order or time
