@@ -1,6 +1,6 @@
 /**
- * A program on the SDK, explained step by step in docs/client.md. With the nodes of `bun run start` running:
- * `bun examples/client.ts`, or with another address in WAYPOST_URL.
+ * A program on the SDK, explained step by step in docs/client.md. With the nodes of `bun run start`
+ * running: `bun examples/client.ts`, or with another address in WAYPOST_URL.
  */
 import { ClientError, memoryKeys, Waypost } from "waypost/client";
 import { changeAsOwner, lookUp, waitingDefault } from "waypost/client/parts";

@@ -1,9 +1,10 @@
 /**
- * The addon of `lmdb` 3.5.6 without its overflow. When a write to the disk fails, the library prints a text of up to
- * 131 bytes into 100 bytes of the heap (liblmdb/mdb.c:4743), and the process ends by SIGABRT or worse. No release has it
- * mended, and machines that install this have no compiler: so the format of that text is replaced by a shorter one in the
- * compiled addon, in a copy, because the package manager shares its files between folders.
- * `bun install` runs this for the addons in node_modules (`postinstall`); build.ts embeds no other.
+ * The addon of `lmdb` 3.5.6 without its overflow. When a write to the disk fails, the library
+ * prints a text of up to 131 bytes into 100 bytes of the heap (liblmdb/mdb.c:4743), and the process
+ * ends by SIGABRT or worse. No release has it mended, and machines that install this have no
+ * compiler: so the format of that text is replaced by a shorter one in the compiled addon, in a
+ * copy, because the package manager shares its files between folders. `bun install` runs this for
+ * the addons in node_modules (`postinstall`); build.ts embeds no other.
  */
 import { existsSync, readdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -31,7 +32,9 @@ export function mended(addon: Buffer): Buffer {
   throw new Error("the addon of lmdb has the text twice");
 }
 
-/** On macOS an addon lists the SHA-256 of each of its pages, and one that differs ends the process. */
+/**
+ * On macOS an addon lists the SHA-256 of each of its pages, and one that differs ends the process.
+ */
 function signAgain(before: Buffer, after: Buffer, at: number): void {
   for (const pageBytes of [4_096, 16_384]) {
     const from = at - (at % pageBytes);

@@ -1,6 +1,7 @@
 /**
- * The package for Debian and its kin: executable, unit, user, `/etc/waypost` and examples. It starts nothing: there is
- * no configuration yet. Made by `dpkg-deb`, for any architecture on any machine.
+ * The package for Debian and its kin: executable, unit, user, `/etc/waypost` and examples. It
+ * starts nothing: there is no configuration yet. Made by `dpkg-deb`, for any architecture on any
+ * machine.
  */
 import {
   chmodSync,
@@ -95,7 +96,9 @@ export type DebOptions = {
   readonly out?: string;
 };
 
-/** Path of the package. The same program, date and compression make the same package, bit by bit. */
+/**
+ * Path of the package. The same program, date and compression make the same package, bit by bit.
+ */
 export function makeDeb({ file, cpu, name }: Platform, options: DebOptions): string {
   const { sourceDateSeconds, compression, out = join(root, "dist") } = options;
   const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as {

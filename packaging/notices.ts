@@ -1,6 +1,7 @@
 /**
- * Notices of third parties: the licenses of everything that is compiled into the executable, as their authors ask for it.
- * The packages are those of `dependencies` with everything that they depend on, and the libraries inside the addon of lmdb.
+ * Notices of third parties: the licenses of everything that is compiled into the executable, as
+ * their authors ask for it. The packages are those of `dependencies` with everything that they
+ * depend on, and the libraries inside the addon of lmdb.
  */
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -33,8 +34,8 @@ with. Their licenses, their sources and how to link them again: https://bun.com/
 `;
 
 /**
- * One section for each text, after the packages that it is of; with `names` of those alone, for something that the runtime
- * is not part of.
+ * One section for each text, after the packages that it is of; with `names` of those alone, for
+ * something that the runtime is not part of.
  */
 export function renderNotices(names?: ReadonlySet<string>): string {
   const holders = new Map<string, Set<string>>();

@@ -1,7 +1,8 @@
 /**
- * An OCI image layout, written without a daemon: one layer with the executable and the system libraries that it is
- * linked with, copied from this machine, and nothing else: no shell and no package manager. For the platform of this
- * machine alone. Load it with: skopeo copy oci-archive:waypost-oci.tar docker-daemon:waypost:latest
+ * An OCI image layout, written without a daemon: one layer with the executable and the system
+ * libraries that it is linked with, copied from this machine, and nothing else: no shell and no
+ * package manager. For the platform of this machine alone. Load it with: skopeo copy
+ * oci-archive:waypost-oci.tar docker-daemon:waypost:latest
  */
 import { createHash } from "node:crypto";
 import {
@@ -61,7 +62,9 @@ export function makeOciImage(platform: Platform, options: ImageOptions): string 
   return archive;
 }
 
-/** Folders, the executable, its libraries where the loader looks for them, and what names the user. */
+/**
+ * Folders, the executable, its libraries where the loader looks for them, and what names the user.
+ */
 function fillRoot({ file }: Platform, files: string): void {
   const program = join(root, "dist", file);
   const place = (path: string): string => {

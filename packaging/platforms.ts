@@ -1,4 +1,6 @@
-/** The platforms that are released: the compiler's name, the file, and how npm and Debian call them. */
+/**
+ * The platforms that are released: the compiler's name, the file, and how npm and Debian call them.
+ */
 
 export type Platform = {
   /** As `bun build --compile` calls it. */

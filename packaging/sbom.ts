@@ -1,7 +1,7 @@
 /**
- * The bill of materials of the executable, in CycloneDX: each package that is compiled into it, with version, license
- * and the sum of its archive from the lockfile; the libraries inside the addon of lmdb; and the runtime. The same commit
- * makes the same text.
+ * The bill of materials of the executable, in CycloneDX: each package that is compiled into it,
+ * with version, license and the sum of its archive from the lockfile; the libraries inside the
+ * addon of lmdb; and the runtime. The same commit makes the same text.
  */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";

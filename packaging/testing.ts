@@ -1,6 +1,7 @@
 /**
- * Bundles the node of `@waypost/client/testing` for Node, Deno and Bun: what `waypost dev` runs, with the memory driver as
- * the only one, without the app, and with `src/testing/runtime.ts` in the place of what only Bun has.
+ * Bundles the node of `@waypost/client/testing` for Node, Deno and Bun: what `waypost dev` runs,
+ * with the memory driver as the only one, without the app, and with `src/testing/runtime.ts` in the
+ * place of what only Bun has.
  */
 import { join } from "node:path";
 

@@ -1,7 +1,7 @@
 /**
- * Bundles the chat app of `src/web/` for browsers: scripts with the hash of their content in the name, the style sheet,
- * the page, the service worker, manifest and icons. `waypost` from source calls `webFiles` at its start; `build.ts`
- * embeds what it returns, packed.
+ * Bundles the chat app of `src/web/` for browsers: scripts with the hash of their content in the
+ * name, the style sheet, the page, the service worker, manifest and icons. `waypost` from source
+ * calls `webFiles` at its start; `build.ts` embeds what it returns, packed.
  */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";

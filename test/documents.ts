@@ -1,7 +1,7 @@
 /**
- * The contract in docs/ against the program: every code and every route is in `docs/interface.md`, every citation in
- * the source has its heading or entry, and every decision has one number. What any page names (files, commands, scripts,
- * settings) exists.
+ * The contract in docs/ against the program: every code and every route is in `docs/interface.md`,
+ * every citation in the source has its heading or entry, and every decision has one number. What
+ * any page names (files, commands, scripts, settings) exists.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { existsSync } from "node:fs";

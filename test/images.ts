@@ -1,4 +1,7 @@
-/** What the Dockerfiles copy is in the context that `.dockerignore` leaves, and what the program imports is copied. */
+/**
+ * What the Dockerfiles copy is in the context that `.dockerignore` leaves, and what the program
+ * imports is copied.
+ */
 import { describe, expect, test } from "bun:test";
 import { readFileSync, statSync } from "node:fs";
 import { join, normalize } from "node:path";

@@ -58,13 +58,19 @@ describe("names", () => {
     expect(sharedNames(exported, 1)).toEqual([]);
   });
 
-  /** Two files may have a `Row` of their own; what three call by one name, a reader takes for one thing. */
+  /**
+   * Two files may have a `Row` of their own; what three call by one name, a reader takes for one
+   * thing.
+   */
   test("no name of a type is declared in more than two files", () => {
     const declared = namesBy(/^(?:export )?(?:abstract )?(?:type|interface|class) (\w+)/gm);
     expect(sharedNames(declared, 2)).toEqual([]);
   });
 
-  /** A function of one name in three files does three things, of which each deserves a name of its own. */
+  /**
+   * A function of one name in three files does three things, of which each deserves a name of its
+   * own.
+   */
   test("no name of a function is declared at the top of more than two files", () => {
     expect(sharedNames(topFunctions, 2)).toEqual([]);
     const sample =

@@ -1,12 +1,13 @@
 /**
- * The house rules that a program can check: who may import whom, what no file may hold, how long files
- * may be, that nothing lies around unused, and that versions are exact. Exceptions are listed with their
- * reason and may only become fewer.
+ * The house rules that a program can check: who may import whom, what no file may hold, how long
+ * files may be, that nothing lies around unused, and that versions are exact. Exceptions are listed
+ * with their reason and may only become fewer.
  */
 import { describe, expect, test } from "bun:test";
 import { dirname, join, normalize } from "node:path";
 import { Glob } from "bun";
-// Declare the tests of documents, images and names, so that anyone who checks the house checks them too.
+// Declare these tests, so that anyone who checks the house checks them too.
+import "./comments.ts";
 import "./documents.ts";
 import "./images.ts";
 import "./names.ts";
@@ -30,7 +31,8 @@ type Import = {
 
 function resolve(from: string, name: string): string {
   if (name.startsWith(".")) return normalize(join(dirname(from), name));
-  // `#crypto`, `#sha256` and `#blake2` stand for two modules each: `native.ts` in nodes, and this one in clients outside Bun.
+  // `#crypto`, `#sha256` and `#blake2` stand for two modules each: `native.ts` in nodes, and this
+  // one in clients outside Bun.
   if (name === "#sha256") return "@noble/hashes/sha2.js";
   if (name === "#web") return "packaging/web.ts";
   return name.startsWith("#") ? `src/core/codec/${name.slice(1)}-portable.ts` : name;
@@ -243,7 +245,7 @@ describe("exports", () => {
     "src/core/codec/texts-portable.ts",
   ]);
 
-  /** Parts that tests reach alone, because the function around them can't be given such inputs. May only shrink. */
+  /** Parts that tests alone reach: what is around them is given no such input. May only shrink. */
   const testedAlone: Readonly<Record<string, readonly string[]>> = {
     // Pure decisions and texts.
     "cli/init.ts": ["filesOf", "nextSteps"],
@@ -258,7 +260,7 @@ describe("exports", () => {
     "plugins/lmdb/store.ts": ["DiskTable"],
     // Parsers, which fuzzing and tables of bad inputs call.
     "plugins/chain/rpc.ts": ["withoutSecrets"],
-    // Steps of a longer course, stopped between two of them; and requests as an attacker changes them.
+    // Steps of a longer course, stopped between two; and requests as an attacker changes them.
     "app/keys.ts": ["openPushKey"],
     "client/identity/change.ts": ["replaceDocument", "signOwnerUpdate"],
     // Pure: the bytes and the text that vectors and other languages make too.
@@ -277,7 +279,7 @@ describe("exports", () => {
     "cli/program.ts": ["createProgram"],
   };
 
-  /** Who imports `file name`: by name, or as `.name` of a file that is imported whole or when it is needed. */
+  /** Who imports `file name`: by name, or as `.name` of a file imported whole or when needed. */
   const importers = new Map<string, string[]>();
   const exported = sources
     .filter(([path]) => !faces.has(path))
@@ -320,7 +322,7 @@ describe("exports", () => {
   });
 });
 
-/** A comment follows the beginning of a line, a space or a bracket: neither an address nor a pattern in a text does. */
+/** A comment follows the start of a line, a space or a bracket: no address or pattern does. */
 function withoutComments(text: string): string {
   return text.replace(/(^|[\s({,])\/\*[\s\S]*?\*\//gm, "$1").replace(/(^|\s)\/\/.*$/gm, "$1");
 }
@@ -411,7 +413,10 @@ describe("what no file may hold", () => {
 
 const indentOf = (line: string): number => line.search(/\S|$/);
 
-/** Numbers of lines that wait for a fixed time. What encloses a line shows in the formatter's indentation. */
+/**
+ * Numbers of lines that wait for a fixed time. What encloses a line shows in the formatter's
+ * indentation.
+ */
 function fixedSleeps(text: string): number[] {
   const lines = text.split("\n");
   const isRepeated = (at: number): boolean => {
@@ -521,7 +526,10 @@ describe("where tests stand", () => {
   });
 });
 
-/** Names of top-level functions whose body spans more than 80 lines. The formatter puts the end at column 0. */
+/**
+ * Names of top-level functions whose body spans more than 80 lines. The formatter puts the end at
+ * column 0.
+ */
 function longFunctions(text: string): string[] {
   const lines = text.split("\n");
   const found: string[] = [];

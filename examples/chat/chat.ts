@@ -1,7 +1,8 @@
 /**
- * The chat page: an identity in IndexedDB, what arrives as a list, and a line to send. `index.html` next to it
- * loads the bundle (`bun build examples/chat/chat.ts --outfile examples/chat/chat.js`), from any server of files
- * (`python3 -m http.server --bind 127.0.0.1 --directory examples/chat`); `?node=<url>&name=<identity>`.
+ * The chat page: an identity in IndexedDB, what arrives as a list, and a line to send. `index.html`
+ * next to it loads the bundle (`bun build examples/chat/chat.ts --outfile examples/chat/chat.js`),
+ * from any server of files (`python3 -m http.server --bind 127.0.0.1 --directory examples/chat`);
+ * `?node=<url>&name=<identity>`.
  */
 import { ClientError, indexedDbKeys, Waypost } from "waypost/client";
 

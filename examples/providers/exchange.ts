@@ -1,6 +1,7 @@
 /**
- * Two providers, each with a ledger of its own: Alice is at home in the north, Bob in the south. They write to each other,
- * the south dies and comes back. `WAYPOST=dist/waypost bun examples/providers/exchange.ts` runs it; data lie in a new folder.
+ * Two providers, each with a ledger of its own: Alice is at home in the north, Bob in the south.
+ * They write to each other, the south dies and comes back.
+ * `WAYPOST=dist/waypost bun examples/providers/exchange.ts` runs it; data lie in a new folder.
  */
 import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";

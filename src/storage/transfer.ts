@@ -78,8 +78,8 @@ const reported = {
 
 /**
  * Makes a store out of records, each of which it must take: a double one is refused.
- * Records that have ended at `nowMs` are left out and counted, and of an expired message that leaves
- * something it is that alone.
+ * Records that have ended at `nowMs` are left out and counted, and of an expired message that
+ * leaves something it is that alone.
  */
 export async function importRecords(
   store: Pick<StoreMaintenance, "import">,

@@ -1,7 +1,8 @@
 /**
- * The attackers of the abuse campaign, in a process of their own, so that the honest person next to them is
- * not measured by their event loop: `bun test/campaigns/abuse-attacker.ts '<plan as JSON>'`. It attacks
- * until its standard input ends, and prints what it counted as one line of JSON.
+ * The attackers of the abuse campaign, in a process of their own, so that the honest person next to
+ * them is not measured by their event loop:
+ * `bun test/campaigns/abuse-attacker.ts '<plan as JSON>'`. It attacks until its standard input
+ * ends, and prints what it counted as one line of JSON.
  */
 import { connect, type Socket } from "node:net";
 import { clientFrom, envelopeTo, tally } from "./stage.ts";
@@ -75,7 +76,10 @@ async function relay(plan: Extract<Plan, { kind: "relay" }>): Promise<unknown> {
   return tally(statuses);
 }
 
-/** Opens connections, lets each begin, and then go on each second. Counts those that are still open at the end. */
+/**
+ * Opens connections, lets each begin, and then go on each second. Counts those that are still open
+ * at the end.
+ */
 async function trickle(
   {
     url,

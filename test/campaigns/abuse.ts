@@ -1,24 +1,28 @@
 /**
- * Strangers against the compiled executable, with an honest person measured next to them. Everything comes
- * over sockets from loopback addresses; each attacker is a process of its own (`abuse-attacker.ts`).
+ * Strangers against the compiled executable, with an honest person measured next to them.
+ * Everything comes over sockets from loopback addresses; each attacker is a process of its own
+ * (`abuse-attacker.ts`).
  *
  * - `mailbox`: one keyless client stores to one recipient as fast as it can. A known sender at the
- *   same address, a first-time sender that signs, and an unsigned one, each at another address, keep getting
- *   202, and a first-time sender at the same address 507 (D450); log and metrics say who fills whose mailbox. `mailbox-dev` is the same against `waypost dev`.
- * - `networks`: 200 networks, one after the other, store to one recipient what they get. Behind 1, 2, 5, 20 and 80 of
- *   them newcomers at further addresses get 202, and behind all of them anyone the recipient knows; once the
- *   recipient has acknowledged a page, newcomers get 202 again.
- * - `store`: one network fills mailboxes of its own, known senders among them. The store keeps room for the others.
- * - `ids`: one network stores to itself and acknowledges at once, until the store remembers no more ids for it. Others
- *   go on.
+ *   same address, a first-time sender that signs, and an unsigned one, each at another address,
+ *   keep getting 202, and a first-time sender at the same address 507 (D450); log and metrics say
+ *   who fills whose mailbox. `mailbox-dev` is the same against `waypost dev`.
+ * - `networks`: 200 networks, one after the other, store to one recipient what they get. Behind 1,
+ *   2, 5, 20 and 80 of them newcomers at further addresses get 202, and behind all of them anyone
+ *   the recipient knows; once the recipient has acknowledged a page, newcomers get 202 again.
+ * - `store`: one network fills mailboxes of its own, known senders among them. The store keeps room
+ *   for the others.
+ * - `ids`: one network stores to itself and acknowledges at once, until the store remembers no more
+ *   ids for it. Others go on.
  * - `register`: 5,000 registrations from one address. Beyond the pace they are refused.
- * - `relay`: three clients send 40 envelopes a second each to inboxes of their own that answer after 5 s. An
- *   honest delivery to a healthy inbox stays below 500 ms at the 99th percentile. `relay-beside` is the same
- *   with the honest person at the address of one of them.
- * - `slow`: slow heads, slow bodies, and readers of groups of 25 MiB who take a KiB a second. Memory is
- *   bounded, and an honest person is served.
+ * - `relay`: three clients send 40 envelopes a second each to inboxes of their own that answer
+ *   after 5 s. An honest delivery to a healthy inbox stays below 500 ms at the 99th percentile.
+ *   `relay-beside` is the same with the honest person at the address of one of them.
+ * - `slow`: slow heads, slow bodies, and readers of groups of 25 MiB who take a KiB a second.
+ *   Memory is bounded, and an honest person is served.
  * - `refusal`: anyone who sends megabytes and is refused early gets the answer.
- * - `tester`: what an honest tester does from one address in a short time is never answered with 429.
+ * - `tester`: what an honest tester does from one address in a short time is never answered with
+ *   429.
  *
  * `bun test/campaigns/abuse.ts --seconds 10` prints the figures; `--only relay` runs one of them.
  */
@@ -111,7 +115,7 @@ function expectOnly(measured: Measured, status: number, who: string): void {
 const storeFrom = (client: StageClient, make: () => unknown) => () =>
   client.post("/cache/store", make());
 
-// ------------------------------------------------------------------------------------------------- mailbox
+// ----------------------------------------------------------------------------------------- mailbox
 
 /** Waits until the attacker has what it gets. */
 async function untilRefused(client: StageClient): Promise<void> {
@@ -162,7 +166,7 @@ async function attackMailbox(stage: Stage): Promise<void> {
   console.log(`  ${line}`);
 }
 
-// ------------------------------------------------------------------------------------------------ networks
+// ---------------------------------------------------------------------------------------- networks
 
 const networks = 200;
 
@@ -293,7 +297,7 @@ async function attackIds(stage: Stage): Promise<void> {
   expectOnly(honest, 202, "an honest sender");
 }
 
-// ----------------------------------------------------------------------------------------------- registering
+// ------------------------------------------------------------------------------------- registering
 
 const registrations = 5_000;
 /** What a network may do at once and each second, of the defaults. */
@@ -329,7 +333,7 @@ async function attackDirectory(stage: Stage): Promise<void> {
   console.log(`  another network: ${other.status}`);
 }
 
-// --------------------------------------------------------------------------------------------------- relay
+// ------------------------------------------------------------------------------------------- relay
 
 const attackers = 3;
 const inboxesEach = 30;
@@ -368,7 +372,7 @@ async function attackRelay(stage: Stage, honestAddress: string): Promise<void> {
   );
 }
 
-// ------------------------------------------------------------------------------------------------ slow ones
+// --------------------------------------------------------------------------------------- slow ones
 
 const groupChunks = 25;
 const readers = 100;
@@ -453,7 +457,7 @@ async function headOfChunks(person: StagePerson, group: string): Promise<string>
   return `GET /cache/chunks/${person.did}/${group} HTTP/1.1\r\nHost: a.example\r\n${lines.join("")}\r\n`;
 }
 
-// ------------------------------------------------------------------------------------------------ refusals
+// ---------------------------------------------------------------------------------------- refusals
 
 async function refuseMegabytes(stage: Stage): Promise<void> {
   const client = clientFrom("127.0.0.31", stage.url, 8);
@@ -484,16 +488,20 @@ async function refuseMegabytes(stage: Stage): Promise<void> {
   await limited.close();
 }
 
-// -------------------------------------------------------------------------------------------------- tester
+// ------------------------------------------------------------------------------------------ tester
 
 const share = Number(values.share);
 const testerRegistrations = 2_500 * share;
 const testerStores = 20_000 * share;
 const testerRefused = 5_000 * share;
-/** One network of newcomers gets some 500 entries of a mailbox by default: 400 each are within that. */
+/**
+ * One network of newcomers gets some 500 entries of a mailbox by default: 400 each are within that.
+ */
 const recipients = 50;
 
-/** Registers, stores over 256 connections to several recipients, and asks for much that is refused. */
+/**
+ * Registers, stores over 256 connections to several recipients, and asks for much that is refused.
+ */
 async function beTester(stage: Stage): Promise<void> {
   const client = clientFrom("127.0.0.1", stage.url, 256);
   const people = await Promise.all(Array.from({ length: recipients }, () => personAt(stage.url)));
@@ -539,7 +547,7 @@ async function beTester(stage: Stage): Promise<void> {
     );
 }
 
-// ---------------------------------------------------------------------------------------------------- main
+// -------------------------------------------------------------------------------------------- main
 
 const campaigns: Record<
   string,

@@ -1,9 +1,9 @@
 /**
- * The tests of whole nodes in the arrangements that operators run: over LMDB, and over PostgreSQL and
- * nats-server as three nodes that have two of the three kinds each.
- * `bun test/campaigns/arrangements.ts [lmdb|cluster [part of a file's name]]` prints what fails; needs Debian's
- * postgresql and nats-server. Test files that make their own processes, or only a part of a node, are the same in every
- * arrangement and left out.
+ * The tests of whole nodes in the arrangements that operators run: over LMDB, and over PostgreSQL
+ * and nats-server as three nodes that have two of the three kinds each. `bun
+ * test/campaigns/arrangements.ts [lmdb|cluster [part of a file's name]]` prints what fails; needs
+ * Debian's postgresql and nats-server. Test files that make their own processes, or only a part of
+ * a node, are the same in every arrangement and left out.
  */
 import { readdirSync, readFileSync } from "node:fs";
 import { join, relative } from "node:path";

@@ -1,6 +1,7 @@
 /**
- * The attacks of `attacks.ts` that need no more than the packed SDK, in any runtime, behind a Directory and a Relay that lie as
- * they are told. Prints a line of JSON for each: its name, what came of it, and what had to come.
+ * The attacks of `attacks.ts` that need no more than the packed SDK, in any runtime, behind a
+ * Directory and a Relay that lie as they are told. Prints a line of JSON for each: its name, what
+ * came of it, and what had to come.
  */
 import {
   ClientError,

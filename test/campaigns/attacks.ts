@@ -1,11 +1,13 @@
 /**
- * The attacks that once succeeded against what stands around an identity's keys: devices, guardians, backups, names, the log,
- * groups. Those that need no more than the SDK are played against it as others get it: built, packed, installed, in another
- * runtime, at real nodes, behind a Directory and Relay that lie (`attacks-program.mjs`). The others are played by the tests
- * that they are named with, and an attack without its test is a finding.
+ * The attacks that once succeeded against what stands around an identity's keys: devices,
+ * guardians, backups, names, the log, groups. Those that need no more than the SDK are played
+ * against it as others get it: built, packed, installed, in another runtime, at real nodes, behind
+ * a Directory and Relay that lie (`attacks-program.mjs`). The others are played by the tests that
+ * they are named with, and an attack without its test is a finding.
  *
- * `bun test/campaigns/attacks.ts [--only packed|tests]` prints a table, and ends with 1 when an attack wins, with 2 without a
- * runtime. `--canary`: one is played where it has to win, and that must be found.
+ * `bun test/campaigns/attacks.ts [--only packed|tests]` prints a table, and ends with 1 when an
+ * attack wins, with 2 without a runtime. `--canary`: one is played where it has to win, and that
+ * must be found.
  */
 import { join } from "node:path";
 import { parseArgs } from "node:util";
@@ -24,7 +26,7 @@ const row = (isHeld: boolean, name: string, came: string) => {
   findings.expect(isHeld !== (values.canary && name === canary), `${name}: ${came}`);
 };
 
-// ------------------------------------------------------------------------------------------------------- by tests
+// ---------------------------------------------------------------------------------------- by tests
 
 type ByTest = readonly [attack: string, file: string, test: string];
 
@@ -195,7 +197,7 @@ async function playTests(): Promise<void> {
   }
 }
 
-// --------------------------------------------------------------------------------------------------- the packed SDK
+// ---------------------------------------------------------------------------------- the packed SDK
 
 type Lie = {
   readonly limits?: object;

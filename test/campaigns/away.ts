@@ -1,9 +1,10 @@
 /**
- * A device of an identity is away for days, by a clock that moves for nodes and devices alike, while another one stays
- * connected live: everything expires at the Caches meanwhile, and afterwards the device shows all that was received and
- * sent, in order, each once.
+ * A device of an identity is away for days, by a clock that moves for nodes and devices alike,
+ * while another one stays connected live: everything expires at the Caches meanwhile, and
+ * afterwards the device shows all that was received and sent, in order, each once.
  *
- * `bun test/campaigns/away.ts --messages 1000 --hours 72` ends with 1 on a finding, with 2 without libfaketime.
+ * `bun test/campaigns/away.ts --messages 1000 --hours 72` ends with 1 on a finding, with 2 without
+ * libfaketime.
  */
 import { parseArgs } from "node:util";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
@@ -69,7 +70,10 @@ async function shows(
   );
 }
 
-/** The `Date` of an answer is up to a second old, and what is answered until then would seem hours late. */
+/**
+ * The `Date` of an answer is up to a second old, and what is answered until then would seem hours
+ * late.
+ */
 async function pass(ms: number): Promise<void> {
   clock.setOffset(clock.offsetMs() + ms);
   await Bun.sleep(1_500);

@@ -1,7 +1,8 @@
 /**
- * An attacker of the campaign `beside.ts`, in a process of its own: `bun test/campaigns/beside-attacker.ts <plan file>`.
- * It opens sessions, listens as an inbox and posts its bodies again and again until its standard input ends, and prints
- * what it counted as one line of JSON.
+ * An attacker of the campaign `beside.ts`, in a process of its own:
+ * `bun test/campaigns/beside-attacker.ts <plan file>`. It opens sessions, listens as an inbox and
+ * posts its bodies again and again until its standard input ends, and prints what it counted as one
+ * line of JSON.
  */
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
@@ -19,7 +20,10 @@ export type Plan = {
     readonly connections: number;
     readonly perSecond: number;
   } | null;
-  /** Heads of upgrades, each with a proof; their sockets are read up to the welcome, or on and never answered. */
+  /**
+   * Heads of upgrades, each with a proof; their sockets are read up to the welcome, or on and never
+   * answered.
+   */
   readonly sessions: {
     readonly heads: readonly string[];
     readonly from: readonly string[];

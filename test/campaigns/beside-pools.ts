@@ -1,14 +1,16 @@
 /**
- * The pools of a mailbox under attack, over sockets and in each store, at the compiled executable: people whom the
- * recipient has acknowledged, or who show its passes, and client networks fill the mailbox as fast as they can and go on,
- * next to 20 known people and newcomers of a new network each. What these send must be taken, each within 500 ms, as often
- * as the floors of rules section 6 promise. Passes must count although the node, or PostgreSQL, is killed right after they were
+ * The pools of a mailbox under attack, over sockets and in each store, at the compiled executable:
+ * people whom the recipient has acknowledged, or who show its passes, and client networks fill the
+ * mailbox as fast as they can and go on, next to 20 known people and newcomers of a new network
+ * each. What these send must be taken, each within 500 ms, as often as the floors of rules section
+ * 6 promise. Passes must count although the node, or PostgreSQL, is killed right after they were
  * put. Where the recipient reads hourly, it does so after each 60 of both sides.
  *
- * `bun test/campaigns/beside-pools.ts` prints the figures. `--store memory,lmdb,postgres,shards` names the stores, and `--only
- * dids-2,passes:postgres` the lines. `--tries 2880` is one a minute on each side for two days, `--within 500` the limit;
- * `--entries 2000` makes a smaller mailbox, of ten entries for each network and, unless `--each` says how many, for each known
- * person at least. test/property/pools.test.ts plays the same without sockets.
+ * `bun test/campaigns/beside-pools.ts` prints the figures. `--store memory,lmdb,postgres,shards`
+ * names the stores, and `--only dids-2,passes:postgres` the lines. `--tries
+ * 2880` is one a minute on each side for two days, `--within 500` the limit; `--entries 2000` makes
+ * a smaller mailbox, of ten entries for each network and, unless `--each` says how many, for each
+ * known person at least. test/property/pools.test.ts plays the same without sockets.
  */
 import { parseArgs } from "node:util";
 import { proofHeaders } from "../../src/client/net/reader.ts";
@@ -99,7 +101,7 @@ function promised(one: Line): { known: number; newcomers: number } {
   };
 }
 
-// ---------------------------------------------------------------------------------------------------- the mailbox
+// ------------------------------------------------------------------------------------- the mailbox
 
 const bodyOf = (value: unknown) => new TextEncoder().encode(JSON.stringify(value));
 const passSecret = new Uint8Array(32).fill(7);
@@ -182,13 +184,16 @@ function isTaken({ status }: Answered): boolean {
   return status >= 200 && status < 300;
 }
 
-// ------------------------------------------------------------------------------------------------------ the attack
+// -------------------------------------------------------------------------------------- the attack
 
 /** So many first messages, before they are acknowledged, fit a small mailbox too. */
 const firstAtOnce = 100;
 /** At once, over all attackers. */
 const floodsAtOnce = 32;
-/** While honest people send, with a pause: they take what becomes free, and leave the processor to the others. */
+/**
+ * While honest people send, with a pause: they take what becomes free, and leave the processor to
+ * the others.
+ */
 const goingOnAtOnce = 4;
 const goingOnPauseMs = 10;
 
@@ -227,7 +232,7 @@ function goOn(attackers: readonly Send[]): () => Promise<void> {
   };
 }
 
-// ------------------------------------------------------------------------------------------------------ the honest
+// -------------------------------------------------------------------------------------- the honest
 
 const addressOf = (block: number, n: number) =>
   `127.${block}.${Math.floor(n / 200)}.${(n % 200) + 1}`;
@@ -273,7 +278,10 @@ function judge(who: string, answers: readonly Answered[], least: number): void {
   findings.expect(late === 0, `${who}: ${late} later than ${withinMs} ms`);
 }
 
-/** The process that keeps the passes ends as by `kill -9`, and starts again; in memory nothing would be left. */
+/**
+ * The process that keeps the passes ends as by `kill -9`, and starts again; in memory nothing would
+ * be left.
+ */
 async function kill(store: string, { url, node, start }: Stage, bob: StagePerson): Promise<void> {
   if (store === "memory") return;
   if (store === "lmdb") {
@@ -331,7 +339,7 @@ async function play(one: Line, store: string, stage: Stage): Promise<void> {
   mailbox.close();
 }
 
-// ---------------------------------------------------------------------------------------------------------- stores
+// ------------------------------------------------------------------------------------------ stores
 
 const servers: PostgresServer[] = [];
 let databases = 0;

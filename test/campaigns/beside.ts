@@ -1,20 +1,26 @@
 /**
- * Honest people next to attackers. At the compiled executable, each attack runs from loopback addresses of its own, as
- * fast as it may; next to it a sender that the recipient knows, a newcomer at a new address each time, a person in a live
- * session, a newcomer and five envelopes at once of one network to an inbox elsewhere get through in 99 of 100 tries, each
- * below 500 ms. Everything goes over sockets.
+ * Honest people next to attackers. At the compiled executable, each attack runs from loopback
+ * addresses of its own, as fast as it may; next to it a sender that the recipient knows, a newcomer
+ * at a new address each time, a person in a live session, a newcomer and five envelopes at once of
+ * one network to an inbox elsewhere get through in 99 of 100 tries, each below 500 ms. Everything
+ * goes over sockets.
  *
  * - `none`: no attack, for comparison.
- * - `known`: a stranger whom the recipient acknowledged under two DIDs fills all that they may of a mailbox whose recipient
- *   is away (H1); test/property/pools.test.ts plays more DIDs and networks, for two days.
+ * - `known`: a stranger whom the recipient acknowledged under two DIDs fills all that they may of a
+ *   mailbox whose recipient is away (H1); test/property/pools.test.ts plays more DIDs and networks,
+ *   for two days.
  * - `refused`: one client's envelopes to the recipient are refused, 48 a second (H2).
  * - `ledger`: networks register as fast as they can (M6).
- * - `fan-out`: one client's envelopes of 0.4 MB to people with sixteen inboxes that answer 500 after two seconds (M7).
- * - `hanging`: nine networks send to eight inboxes that answer 500 after nine seconds, more than the Relay sends at once.
+ * - `fan-out`: one client's envelopes of 0.4 MB to people with sixteen inboxes that answer 500
+ *   after two seconds (M7).
+ * - `hanging`: nine networks send to eight inboxes that answer 500 after nine seconds, more than
+ *   the Relay sends at once.
  * - `silent`: sessions of five networks read and never acknowledge what is sent to them (M8).
- * - `unread`: sessions of five networks never read what is sent to them, until the kernel's buffers and the node's are full.
+ * - `unread`: sessions of five networks never read what is sent to them, until the kernel's buffers
+ *   and the node's are full.
  *
- * `bun test/campaigns/beside.ts --tries 100` prints the figures; `--only silent` runs some, `--within 500` is the limit.
+ * `bun test/campaigns/beside.ts --tries 100` prints the figures; `--only silent` runs some,
+ * `--within 500` is the limit.
  */
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -60,7 +66,7 @@ const addresses = (block: number, count: number) =>
   Array.from({ length: count }, (_, n) => `127.0.${block}.${n + 1}`);
 const attackers = addresses(66, 5);
 
-// ------------------------------------------------------------------------------------------------- the honest
+// -------------------------------------------------------------------------------------- the honest
 
 type World = {
   readonly stage: Stage;
@@ -156,7 +162,7 @@ async function measureHonest({ stage, bob, alice, carol, dave }: World): Promise
   ]);
 }
 
-// ------------------------------------------------------------------------------------------------- the attacks
+// ------------------------------------------------------------------------------------- the attacks
 
 type Attack = Omit<Plan, "url">;
 const nothing: Attack = {
@@ -295,7 +301,7 @@ const scenes: Readonly<Record<string, Scene>> = {
   },
 };
 
-// ---------------------------------------------------------------------------------------------------------- main
+// -------------------------------------------------------------------------------------------- main
 
 /** Starts the attacker, and returns when it attacks; the answer ends it and gives its figures. */
 async function launch(plan: Plan, folder: string): Promise<() => Promise<string>> {

@@ -1,10 +1,12 @@
 /**
- * The compiled executable under clocks that jump, and that go slow and fast, with a mixed load and the model
- * outside (`model.ts`). After every change of the clock nothing may be lost, doubled or back, no proof may be
- * taken twice, mail that a jump of days has hidden must be there when it is over, and nothing may be stuck: new registrations and changes settle, new messages come through.
+ * The compiled executable under clocks that jump, and that go slow and fast, with a mixed load and
+ * the model outside (`model.ts`). After every change of the clock nothing may be lost, doubled or
+ * back, no proof may be taken twice, mail that a jump of days has hidden must be there when it is
+ * over, and nothing may be stuck: new registrations and changes settle, new messages come through.
  * Clients have the node's time, as if both were set by the same source.
  *
- * `bun test/campaigns/clock.ts --rounds 3 --seconds 5` prints what each step did, and ends with 1 on a finding.
+ * `bun test/campaigns/clock.ts --rounds 3 --seconds 5` prints what each step did, and ends with 1
+ * on a finding.
  */
 import { parseArgs } from "node:util";
 import { scratchFolder } from "../support/executable.ts";
@@ -39,7 +41,7 @@ async function drift(factor: number, forSeconds: number): Promise<void> {
   }
 }
 
-// -------------------------------------------------------------------------------------------------- steps
+// ------------------------------------------------------------------------------------------- steps
 
 const jump = (ms: number) => async (): Promise<void> => setOffset(offsetMs() + ms);
 

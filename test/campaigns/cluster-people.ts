@@ -1,4 +1,7 @@
-/** What the campaign of the cluster asks its nodes for: whether they are ready, recipients, and how long answers took. */
+/**
+ * What the campaign of the cluster asks its nodes for: whether they are ready, recipients, and how
+ * long answers took.
+ */
 import { firstDocument, register } from "../../src/client/identity/registration.ts";
 import { createIdentity, type Identity } from "../../src/client/keys/keys.ts";
 import { settleRegistration, waitingDefault } from "../../src/client/net/directory.ts";

@@ -1,24 +1,27 @@
 /**
- * Several nodes, one nats-server, and PostgreSQL with a synchronous standby, under load, while at random a node or the bus
- * is killed, a primary stops and starts again, a standby is killed, or a primary is lost, its standby promoted, and the old
- * primary comes back and takes writes. A model outside knows what was answered.
+ * Several nodes, one nats-server, and PostgreSQL with a synchronous standby, under load, while at
+ * random a node or the bus is killed, a primary stops and starts again, a standby is killed, or a
+ * primary is lost, its standby promoted, and the old primary comes back and takes writes. A model
+ * outside knows what was answered.
  *
- * - lost: stored with an answer, never acknowledged by anybody, and not in a page that must have it;
+ * - lost: stored with an answer, never acknowledged by anybody, and not in a page that must have
+ *   it;
  * - doubled: acknowledged with an answer, and held again afterwards;
  * - phantom: held, and never sent.
  *
  * `bun test/campaigns/cluster.ts --kills 300 --nodes 3` prints the figures.
- * `--minutes 30 --per-second 300` kills nothing: messages come at an even pace and live for 90 s, a tenth of them is
- * never acknowledged, and each minute the sizes and dead rows of the database and the memory of the nodes are printed.
- * `--skew 4`: the clock of the last node is 4 s ahead (needs Debian's `faketime`); beyond 5 s it would not start.
- * `--databases 3`: the mailboxes are in three such pairs, and places move between them. `--away 120`: one whole pair is
- * also away for so many seconds, the first half in silence, while everything else goes on; how long senders wait whose
- * recipients are in the others is printed, then and otherwise. With `--away-home` it is the first, which has the ledger,
- * for at most 240 s; half of those senders must be served within 2 s.
- * `--jump`: now and then the clock of the last node goes twenty hours ahead for some seconds (needs faketime).
- * `--cut`: now and then one node, or all, can't reach one of the databases, or a primary stands still, for some seconds.
- * Needs Debian's postgresql and nats-server. Nodes are the executable of this tree, or the one that `--executable`
- * names.
+ * `--minutes 30 --per-second 300` kills nothing: messages come at an even pace and live for 90 s, a
+ * tenth of them is never acknowledged, and each minute the sizes and dead rows of the database and
+ * the memory of the nodes are printed. `--skew 4`: the clock of the last node is 4 s ahead (needs
+ * Debian's `faketime`); beyond 5 s it would not start. `--databases 3`: the mailboxes are in three
+ * such pairs, and places move between them. `--away 120`: one whole pair is also away for so many
+ * seconds, the first half in silence, while everything else goes on; how long senders wait whose
+ * recipients are in the others is printed, then and otherwise. With `--away-home` it is the first,
+ * which has the ledger, for at most 240 s; half of those senders must be served within 2 s.
+ * `--jump`: now and then the clock of the last node goes twenty hours ahead for some seconds (needs
+ * faketime). `--cut`: now and then one node, or all, can't reach one of the databases, or a primary
+ * stands still, for some seconds. Needs Debian's postgresql and nats-server. Nodes are the
+ * executable of this tree, or the one that `--executable` names.
  */
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -72,7 +75,7 @@ const command = [flags.executable ?? (await executable())];
 const findings: string[] = [];
 let stopped = false;
 
-// ------------------------------------------------------------------------------------------------- processes
+// --------------------------------------------------------------------------------------- processes
 
 const serverSettings = [
   "fsync=on",
@@ -134,7 +137,10 @@ Date.now = ownClock;
 /** Until its clock is back, it refuses proofs and envelopes as too old, and everything else. */
 const hasJumped = (url: string) => url === urls.at(-1) && (jumping?.offsetMs() ?? 0) !== 0;
 
-/** Starts a node, and again whenever it ends, as a supervisor does: one that finds no database ends and says so. */
+/**
+ * Starts a node, and again whenever it ends, as a supervisor does: one that finds no database ends
+ * and says so.
+ */
 async function supervise(url: string): Promise<void> {
   while (!ending) {
     const child = Bun.spawn([...command, "serve", "--config", configOf(url)], {
@@ -167,7 +173,7 @@ if (migrated.exitCode !== 0) throw new Error(`${migrated.stdout}${migrated.stder
 for (const url of urls) void supervise(url);
 await Promise.all(urls.map(ready));
 
-// ------------------------------------------------------------------------------------------------- the model
+// --------------------------------------------------------------------------------------- the model
 
 /** An acknowledgement that was tried without an answer may have been carried out. */
 type Sent = {
@@ -280,8 +286,8 @@ const openToMax = 2;
 const pageMax = 100;
 
 /**
- * What was answered before a pull began, no one has acknowledged, and lasts until the pull has ended, must be in it.
- * Pages that are full prove nothing.
+ * What was answered before a pull began, no one has acknowledged, and lasts until the pull has
+ * ended, must be in it. Pages that are full prove nothing.
  */
 function checkSeen(identity: Identity, expected: readonly string[], ids: readonly string[]): void {
   const waiting = unseen.get(identity.did)!;
@@ -327,7 +333,7 @@ async function pullForEver(identity: Identity): Promise<void> {
   }
 }
 
-// ------------------------------------------------------------------------------------------ an even pace
+// ------------------------------------------------------------------------------------ an even pace
 
 /** As many sends as are due by now begin, whatever became of most of those before. */
 async function sendAtPace(perSecond: number): Promise<void> {
@@ -371,7 +377,7 @@ async function measureNow(minute: number): Promise<void> {
   );
 }
 
-// -------------------------------------------------------------------------------------------------- the run
+// ----------------------------------------------------------------------------------------- the run
 
 const work = [
   ...(steadyMinutes === null
@@ -425,7 +431,8 @@ async function movePlaces(): Promise<void> {
 async function leaveForLong(awayMs: number): Promise<void> {
   if (awayMs === 0 || databases.length === 1) return;
   const one = flags["away-home"] ? database : pick(databases.slice(1));
-  // A node that starts has read nothing of the ledger yet, and one that lost the bus remembers nothing for half a minute.
+  // A node that starts has read nothing of the ledger yet, and one that lost the bus remembers
+  // nothing for half a minute.
   away.isHome = flags["away-home"];
   if (away.isHome) await Promise.all(urls.map(ready)).then(() => Bun.sleep(40_000));
   while (one.isBusy) await Bun.sleep(100);

@@ -1,6 +1,7 @@
 /**
- * Members of the community who speak to the node by its interface alone, each from the address of a household, and the
- * book of what was sent to them: what was answered must be there once until it is acknowledged, and nothing else may be.
+ * Members of the community who speak to the node by its interface alone, each from the address of a
+ * household, and the book of what was sent to them: what was answered must be there once until it
+ * is acknowledged, and nothing else may be.
  */
 import { randomBytes } from "node:crypto";
 import { proofHeaders } from "../../src/client/net/reader.ts";
@@ -36,7 +37,10 @@ export type Member = {
 export const counts = { sent: 0, pulled: 0, acked: 0, unanswered: 0 };
 export const refusals = new Map<string, number>();
 
-/** Codes of refusals are counted; 0 and what an outage answers leave it open whether the node has it. */
+/**
+ * Codes of refusals are counted; 0 and what an outage answers leave it open whether the node has
+ * it.
+ */
 export function refused(what: string, { status, body }: Answered): boolean {
   const code = /"code":"(\w+)"/.exec(body)?.[1] ?? "";
   const name = `${what} ${status} ${code}`.trimEnd();

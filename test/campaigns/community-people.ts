@@ -1,6 +1,7 @@
 /**
- * People of the community with the whole SDK: conversations, groups and own devices, and the book of what was said. Each
- * text must be at its reader once, whatever happened to the node and to the reader's devices.
+ * People of the community with the whole SDK: conversations, groups and own devices, and the book
+ * of what was said. Each text must be at its reader once, whatever happened to the node and to the
+ * reader's devices.
  */
 import { attempt, ClientError } from "../../src/client/base/failure.ts";
 import type { WaypostOptions } from "../../src/client/identity/opening.ts";
@@ -110,7 +111,10 @@ export class People {
     }
   }
 
-  /** Goes on with another device, from which the lost one is removed. Takes a use of the person's invitation. */
+  /**
+   * Goes on with another device, from which the lost one is removed. Takes a use of the person's
+   * invitation.
+   */
   async loseDevice(person: Person): Promise<void> {
     const lost = person.me;
     const { invitation } = person;

@@ -1,12 +1,14 @@
 /**
- * A community over the compiled executable, and a week of its life on a clock that jumps a day at each restart: members
- * come by invitations and have tiers, write and read, some with the whole SDK (conversations, groups, own devices,
- * reports) and the others by the interface alone. An invitation lets junk in, a member harasses, devices are lost, aliases
- * change; the operator blocks, closes reports, announces, maintains, makes a backup; the node is killed or ended each day.
- * The script keeps its own book, and at the end everything is compared with it: mail, members, invitations, tiers, blocks,
- * audit, metrics, reports, conversations.
+ * A community over the compiled executable, and a week of its life on a clock that jumps a day at
+ * each restart: members come by invitations and have tiers, write and read, some with the whole SDK
+ * (conversations, groups, own devices, reports) and the others by the interface alone. An
+ * invitation lets junk in, a member harasses, devices are lost, aliases change; the operator
+ * blocks, closes reports, announces, maintains, makes a backup; the node is killed or ended each
+ * day. The script keeps its own book, and at the end everything is compared with it: mail, members,
+ * invitations, tiers, blocks, audit, metrics, reports, conversations.
  *
- * `bun test/campaigns/community.ts --members 2000 --people 24` ends with 1 on a finding. Linux, with libfaketime.
+ * `bun test/campaigns/community.ts --members 2000 --people 24` ends with 1 on a finding. Linux,
+ * with libfaketime.
  */
 import { appendFileSync, statSync } from "node:fs";
 import { join as joinPath } from "node:path";
@@ -94,7 +96,7 @@ function pairOf(number: number): [Person, Person] {
   return [one, two];
 }
 
-// ---------------------------------------------------------------------------------------------- operator
+// ---------------------------------------------------------------------------------------- operator
 
 type Json = Record<string, unknown>;
 /** Records that the audit must have, by action. */
@@ -139,7 +141,7 @@ async function invite(uses: number, tier: string | null, name: string): Promise<
 const setTier = (did: string, tier: string) =>
   operate("tier", { member: did, tier }, "members.tier");
 
-// ----------------------------------------------------------------------------------------------- members
+// ----------------------------------------------------------------------------------------- members
 
 const members: Member[] = [];
 const any = <T>(all: readonly T[]): T => {
@@ -219,7 +221,7 @@ async function changeAlias(member: Member, alias: string): Promise<void> {
   findings.expect(second.status === 429, `a second alias within a month: ${second.body}`);
 }
 
-// ------------------------------------------------------------------------------- people with the whole SDK
+// ----------------------------------------------------------------------- people with the whole SDK
 
 const reported = new Set<string>();
 async function report(by: Person, about: Person, reason: string): Promise<void> {
@@ -245,7 +247,7 @@ async function checkReports(): Promise<void> {
   await people.settled("reports", async () => (await missing()).length === 0);
 }
 
-// --------------------------------------------------------------------------------------------- the week
+// ---------------------------------------------------------------------------------------- the week
 
 const figures: string[] = [];
 let [largestMib, blockedTries] = [0, 0];
@@ -315,7 +317,10 @@ async function dayOne(): Promise<Person> {
   return any(people.all.slice(-1));
 }
 
-/** An invitation whose people write junk to one member and to the operator, until all of them are blocked. */
+/**
+ * An invitation whose people write junk to one member and to the operator, until all of them are
+ * blocked.
+ */
 async function junk(): Promise<void> {
   const let_in = await register(junkCount, null, "junk");
   const [victim] = members;
@@ -392,7 +397,9 @@ async function announce(): Promise<void> {
   findings.expect(shown.notice?.text === text, "the notice is not shown");
 }
 
-/** A flood from the network of all people, by members of today: who is here for long still reports. */
+/**
+ * A flood from the network of all people, by members of today: who is here for long still reports.
+ */
 async function floodReports(): Promise<void> {
   const crowd = await register(3, null, "flood");
   const { operator } = (await (await fetch(`${url}/node`)).json()) as { operator: { did: string } };
@@ -405,7 +412,8 @@ async function floodReports(): Promise<void> {
   for (let i = 0; i < 2_000 && last.status === 202; i++)
     last = await write(any(crowd), mailbox, "/cache/store", near);
   near.close();
-  // For an hour after days without a process, what has expired is not removed, and the answer may wait for that.
+  // For an hour after days without a process, what has expired is not removed, and the answer may
+  // wait for that.
   const { status, body } = last;
   const isFull = status === 507 || (status === 503 && body.includes("a store or a source"));
   findings.expect(isFull, `a flood of reports ends with ${status} ${body}`);
@@ -415,7 +423,7 @@ async function floodReports(): Promise<void> {
   await checkReports();
 }
 
-// ------------------------------------------------------------------------------------------- the last day
+// ------------------------------------------------------------------------------------ the last day
 
 type Row = {
   readonly did: string;

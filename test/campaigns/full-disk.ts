@@ -3,10 +3,11 @@
  * speed over HTTP, with kills: something beside the store takes all that is free, and lets go of it
  * again. Nothing answered is lost, doubled or back. While there is no room a refusal is 503 or 507
  * with a code, the Relay's 502 with that of the Cache, a start works, and mailboxes can be read and
- * emptied. Once they are, a file with room inside takes large messages too, though its disk is full.
- * Once there is room, everything works.
+ * emptied. Once they are, a file with room inside takes large messages too, though its disk is
+ * full. Once there is room, everything works.
  *
- * `bun test/campaigns/full-disk.ts --rounds 50` prints the figures. Needs Linux and the right to mount.
+ * `bun test/campaigns/full-disk.ts --rounds 50` prints the figures. Needs Linux and the right to
+ * mount.
  */
 import { appendFileSync, mkdirSync, rmSync, statfsSync, statSync } from "node:fs";
 import { join } from "node:path";
@@ -25,7 +26,9 @@ const rounds = Number(values.rounds);
 const findings = new Findings();
 const missingProgram = 2;
 const floorBytes = 2 ** 20;
-/** A file of this size has more room inside, once all is acknowledged, than the guard leaves free. */
+/**
+ * A file of this size has more room inside, once all is acknowledged, than the guard leaves free.
+ */
 const roomyBytes = 48 * 2 ** 20;
 let insideTimes = 0;
 

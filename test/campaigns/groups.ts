@@ -1,8 +1,9 @@
 /**
- * Groups over the real SDK: an admin with two devices and three others, behind Relays that lose, repeat and hold up what
- * is sent, and programs that end between any two messages. At the end everything is delivered: all who are in have one
- * state, a removal holds, nothing is sealed to who is out, and what is written then shows everywhere once. Then a member
- * tries to keep the others' messages away, over one provider and over two.
+ * Groups over the real SDK: an admin with two devices and three others, behind Relays that lose,
+ * repeat and hold up what is sent, and programs that end between any two messages. At the end
+ * everything is delivered: all who are in have one state, a removal holds, nothing is sealed to who
+ * is out, and what is written then shows everywhere once. Then a member tries to keep the others'
+ * messages away, over one provider and over two.
  *
  * `bun test/campaigns/groups.ts --schedules 20 --messages 200 [--from 0]` ends with 1 on a finding.
  */

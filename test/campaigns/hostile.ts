@@ -1,14 +1,18 @@
 /**
- * Forms that no honest client sends, against the compiled executable, with an honest person next to them: no answer is
- * a 500, no request is taken for two, the log has no error, the process stays the same, memory stays bounded, and
- * descriptors come back.
+ * Forms that no honest client sends, against the compiled executable, with an honest person next to
+ * them: no answer is a 500, no request is taken for two, the log has no error, the process stays
+ * the same, memory stays bounded, and descriptors come back.
  *
- * - `policy`: the recipient forbids the Cache and long messages; a stranger writes a policy for a tag of its own
- *   (a DID) and sends under that tag, by Relay and by Cache. `unsigned_updates` is `deny`.
- * - `framing`: lengths that contradict each other, chunks that lie, heads that break off, with a second request inside.
- * - `heads`: headers and targets of up to 1 MiB. `bodies`: deep, long and endless JSON to the routes that take some.
+ * - `policy`: the recipient forbids the Cache and long messages; a stranger writes a policy for a
+ *   tag of its own (a DID) and sends under that tag, by Relay and by Cache. `unsigned_updates` is
+ *   `deny`.
+ * - `framing`: lengths that contradict each other, chunks that lie, heads that break off, with a
+ *   second request inside.
+ * - `heads`: headers and targets of up to 1 MiB. `bodies`: deep, long and endless JSON to the
+ *   routes that take some.
  * - `slow`: announced bodies of 25 MiB that trickle. `idle`: thousands of connections that wait.
- * - `sockets`: WebSockets that flood, lie about their frames, and never read. `unread`: retrievals that no one reads.
+ * - `sockets`: WebSockets that flood, lie about their frames, and never read. `unread`: retrievals
+ *   that no one reads.
  *
  * `bun test/campaigns/hostile.ts --scale 1` prints the figures; `--only framing` runs one of them.
  */
@@ -40,7 +44,7 @@ const findings = new Findings();
 const mebibyte = 1024 ** 2;
 const json = { "content-type": "application/json" };
 
-// ------------------------------------------------------------------------------------------------ raw bytes
+// --------------------------------------------------------------------------------------- raw bytes
 
 type Exchange = { readonly text: string; readonly closed: boolean };
 
@@ -83,7 +87,7 @@ async function openMany(
   return sockets;
 }
 
-// -------------------------------------------------------------------------------------------- honest person
+// ----------------------------------------------------------------------------------- honest person
 
 type Measured = { readonly statuses: Record<string, number>; readonly p99: number };
 
@@ -120,7 +124,7 @@ async function registered(stage: Stage, count: number): Promise<StagePerson[]> {
   return people;
 }
 
-// --------------------------------------------------------------------------------------------------- policy
+// ------------------------------------------------------------------------------------------ policy
 
 async function attackPolicy(stage: Stage): Promise<void> {
   const [bob, mallory] = (await registered(stage, 2)) as [StagePerson, StagePerson];
@@ -195,7 +199,7 @@ async function attackPolicy(stage: Stage): Promise<void> {
   client.close();
 }
 
-// -------------------------------------------------------------------------------------------------- framing
+// ----------------------------------------------------------------------------------------- framing
 
 const inner = "GET /problems HTTP/1.1\r\nHost: b.example\r\n\r\n";
 const post = (lines: string, body: string, path = "/cache/store"): string =>
@@ -294,7 +298,7 @@ async function attackFraming(stage: Stage): Promise<void> {
   );
 }
 
-// --------------------------------------------------------------------------------------------- heads, bodies
+// ----------------------------------------------------------------------------------- heads, bodies
 
 async function attackHeads(stage: Stage): Promise<void> {
   const long = "a".repeat(64 * 1_024);
@@ -375,7 +379,7 @@ async function attackBodies(stage: Stage): Promise<void> {
   console.log(`  honest stores ${JSON.stringify(await honest)}`);
 }
 
-// ---------------------------------------------------------------------------------------------- slow and idle
+// ----------------------------------------------------------------------------------- slow and idle
 
 async function attackSlowly(stage: Stage): Promise<void> {
   const [carol] = (await registered(stage, 1)) as [StagePerson];
@@ -420,7 +424,7 @@ async function waitIdle(stage: Stage): Promise<void> {
   );
 }
 
-// ------------------------------------------------------------------------------------- sockets and unread answers
+// ---------------------------------------------------------------------- sockets and unread answers
 
 /** A client's frame with a mask of zeros. */
 function frameOf(
@@ -509,7 +513,7 @@ async function leaveUnread(stage: Stage): Promise<void> {
   findings.expect(after - before < 300, `memory grew from ${before} to ${after} MiB`);
 }
 
-// ----------------------------------------------------------------------------------------------------- main
+// -------------------------------------------------------------------------------------------- main
 
 const attacks: Readonly<Record<string, (stage: Stage) => Promise<void>>> = {
   policy: attackPolicy,

@@ -1,10 +1,11 @@
 /**
- * The compiled executable under a mixed load over all nodes (registrations, changes, stores, Relay with live
- * sessions and fallback, pulls, acknowledgements) is killed with SIGKILL at a random moment, started again,
- * and compared with the model outside (`model.ts`), again and again on one store.
+ * The compiled executable under a mixed load over all nodes (registrations, changes, stores, Relay
+ * with live sessions and fallback, pulls, acknowledgements) is killed with SIGKILL at a random
+ * moment, started again, and compared with the model outside (`model.ts`), again and again on one
+ * store.
  *
- * `bun test/campaigns/kill.ts --kills 1000 --people 8` prints the figures, and ends with 1 when something
- * was lost, doubled, back, or taken twice.
+ * `bun test/campaigns/kill.ts --kills 1000 --people 8` prints the figures, and ends with 1 when
+ * something was lost, doubled, back, or taken twice.
  */
 import { parseArgs } from "node:util";
 import { openLoad } from "./model.ts";

@@ -1,6 +1,6 @@
 /**
- * One of the two people of `large.ts`: `ROLE URL FOLDER BYTES`. It says its DID, reads the other's, and says in milliseconds
- * since the sending what has happened; both programs have one clock.
+ * One of the two people of `large.ts`: `ROLE URL FOLDER BYTES`. It says its DID, reads the other's,
+ * and says in milliseconds since the sending what has happened; both programs have one clock.
  */
 import { createWriteStream } from "node:fs";
 import { fileKeys } from "../../src/cli/files/files.ts";
@@ -50,7 +50,10 @@ async function sendAll(): Promise<void> {
   await me.send(other, "behind it");
 }
 
-/** What `messages` hands over has its content in memory: the store is looked at, which reads it in pieces. */
+/**
+ * What `messages` hands over has its content in memory: the store is looked at, which reads it in
+ * pieces.
+ */
 async function arrived(isIt: (message: StoredMessage) => boolean): Promise<StoredMessage> {
   for (; ; await Bun.sleep(20)) {
     const found = (await me.store.messages(other, { limit: 10 })).find(

@@ -1,9 +1,11 @@
 /**
- * A large file between two people who know each other, each with a store in a file and in a process of their own, over a node
- * whose mailboxes have their default size; and a text behind it. The file must be whole at the receiver, the text must not
- * wait for it, and nothing may be left in the mailbox.
+ * A large file between two people who know each other, each with a store in a file and in a process
+ * of their own, over a node whose mailboxes have their default size; and a text behind it. The file
+ * must be whole at the receiver, the text must not wait for it, and nothing may be left in the
+ * mailbox.
  *
- * `bun test/campaigns/large.ts --mb 150` prints times and the most memory of the three processes, and ends with 1 on a finding.
+ * `bun test/campaigns/large.ts --mb 150` prints times and the most memory of the three processes,
+ * and ends with 1 on a finding.
  */
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";

@@ -1,12 +1,15 @@
 /**
- * A Directory lies while a group is made and changed, a device linked and removed, a member removed, the group handed over,
- * and its admin restored from a backup. Each step ends as it should, with a code, or waits; of all that is sent the Directory's
- * own identity, Eve, opens nothing. Once it is honest the step is done again where it failed, and there is one group, with the
- * right members, at each; everyone in it reads what is written, and who was removed is sent nothing.
+ * A Directory lies while a group is made and changed, a device linked and removed, a member
+ * removed, the group handed over, and its admin restored from a backup. Each step ends as it
+ * should, with a code, or waits; of all that is sent the Directory's own identity, Eve, opens
+ * nothing. Once it is honest the step is done again where it failed, and there is one group, with
+ * the right members, at each; everyone in it reads what is written, and who was removed is sent
+ * nothing.
  *
- * `bun test/campaigns/liar-groups.ts --worlds 20 [--from 0]` ends with 1 on a finding. The first ten worlds have one of the lies
- * of `test/support/own-lies.ts` each, told to all; the others have a new one at each step, told to some. `--canary`: the people
- * have random DIDs, of which nothing is proven, and the Directory offers its own key: that must be found.
+ * `bun test/campaigns/liar-groups.ts --worlds 20 [--from 0]` ends with 1 on a finding. The first
+ * ten worlds have one of the lies of `test/support/own-lies.ts` each, told to all; the others have
+ * a new one at each step, told to some. `--canary`: the people have random DIDs, of which nothing
+ * is proven, and the Directory offers its own key: that must be found.
  */
 import { parseArgs } from "node:util";
 import { ClientError } from "../../src/client/base/failure.ts";
@@ -63,7 +66,7 @@ async function judgeSent(): Promise<void> {
     );
 }
 
-// ------------------------------------------------------------------------------------------------------- a world
+// ----------------------------------------------------------------------------------------- a world
 
 /** A device that asks a Directory of its own. */
 class Device {
@@ -132,7 +135,8 @@ class World {
   }
 
   /**
-   * Does a step while the Directory lies, and again when it is honest, where that is needed. `isDone` is asked of an honest one.
+   * Does a step while the Directory lies, and again when it is honest, where that is needed.
+   * `isDone` is asked of an honest one.
    */
   async step(
     what: string,
@@ -166,7 +170,8 @@ class World {
 
   /** One group at each of these, with these members, in which each reads what each writes, once. */
   async shows(what: string, { devices, members, name, admin, out = [] }: Shown): Promise<void> {
-    // Whom a word of the group has not reached learns of it with the next one, and who shows an old state is answered.
+    // Whom a word of the group has not reached learns of it with the next one, and who shows an old
+    // state is answered.
     for (const { me } of devices) await (await me.groups.list())[0]?.send(`begin ${this.#texts++}`);
     const wanted = members.map(({ me }) => me.did).sort();
     const viewOf = async ({ me }: Device) =>

@@ -1,9 +1,11 @@
 /**
- * A Directory that lies at random: it repeats old answers, answers about somebody else, changes members, bytes and
- * statuses, and swallows changes, while people write to each other, replace keys and root keys, and start anew, half of
- * them with a policy. Anyone who runs it also has an identity of their own, Eve, whose keys it offers instead of others'.
- * A finding is an envelope that the recipient can't open, a forged sender who is verified, a failure that has no code, and
- * whatever doesn't work once the Directory is honest again: a key that no one holds, or a message that doesn't arrive.
+ * A Directory that lies at random: it repeats old answers, answers about somebody else, changes
+ * members, bytes and statuses, and swallows changes, while people write to each other, replace keys
+ * and root keys, and start anew, half of them with a policy. Anyone who runs it also has an
+ * identity of their own, Eve, whose keys it offers instead of others'. A finding is an envelope
+ * that the recipient can't open, a forged sender who is verified, a failure that has no code, and
+ * whatever doesn't work once the Directory is honest again: a key that no one holds, or a message
+ * that doesn't arrive.
  *
  * `bun test/campaigns/liar.ts --rounds 50` ends with 1 on a finding. `--canary`: the people have
  * random DIDs, of which nothing is proven, and that must be found.
@@ -51,7 +53,7 @@ const count = (what: string) => {
   counts[what] = (counts[what] ?? 0) + 1;
 };
 
-// --------------------------------------------------------------------------------------------------------- the liar
+// ---------------------------------------------------------------------------------------- the liar
 
 const files = keyFiles();
 const made = await startLogPair("liar", files.fileOf);
@@ -181,7 +183,9 @@ function other(value: JsonValue): JsonValue {
   return pick([eve.did, "", `${value}x`, renderIdentity(eve.identity).slice(0, 64), eveKey]);
 }
 
-/** Answers to changes: it may take them and do nothing, do them and say otherwise, or do them twice. */
+/**
+ * Answers to changes: it may take them and do nothing, do them and say otherwise, or do them twice.
+ */
 async function answerChange(request: Request, asked: Asked): Promise<Answer> {
   const body = await request.bytes();
   const post = () => forward(request, asked, body);
@@ -251,7 +255,7 @@ const directory = Bun.serve({
 });
 const directoryUrl = `http://127.0.0.1:${directory.port}`;
 
-// ------------------------------------------------------------------------------------------------------- the Relay
+// --------------------------------------------------------------------------------------- the Relay
 
 /** Envelopes on their way to the honest Relay, each opened with the keys of its recipient. */
 const fetchHonest = globalThis.fetch;
@@ -280,7 +284,7 @@ async function judge(body: Uint8Array): Promise<void> {
   );
 }
 
-// ---------------------------------------------------------------------------------------------------------- people
+// ------------------------------------------------------------------------------------------ people
 
 const waiting = { timeoutMs: 1_500, intervalMs: 20 };
 const eve = await Waypost.open({ url: real, keys: memoryKeys(), rotateMs: false });
@@ -379,9 +383,12 @@ async function step(): Promise<void> {
   }
 }
 
-// ----------------------------------------------------------------------------------------------------- being honest
+// ------------------------------------------------------------------------------------ being honest
 
-/** Of the people, whose clocks are ahead of the nodes' then: what was signed and swallowed may hold for five minutes. */
+/**
+ * Of the people, whose clocks are ahead of the nodes' then: what was signed and swallowed may hold
+ * for five minutes.
+ */
 const honestNow = Date.now;
 let aheadMs = 0;
 Date.now = () => honestNow() + aheadMs;
@@ -393,14 +400,18 @@ async function recover(): Promise<void> {
   for (const from of people) for (const to of people) if (from !== to) await reach(from, to);
 }
 
-/** The same call as the one that was said to be refused waits for its block; another one until that has expired. */
+/**
+ * The same call as the one that was said to be refused waits for its block; another one until that
+ * has expired.
+ */
 async function renewed(person: Person): Promise<void> {
   for (let tries = 1; ; tries++) {
     const failure = await attempt(() => renew(person));
     if (!(failure instanceof ClientError)) return;
     if (tries === 20 || !["change_pending", "nonce_mismatch"].includes(failure.code)) throw failure;
     count(`renewals after ${failure.code}`);
-    // Once is enough for all that was signed before; an honest call that is late on a busy machine is waited for.
+    // Once is enough for all that was signed before; an honest call that is late on a busy machine
+    // is waited for.
     if (failure.code === "change_pending") aheadMs = lifeMs;
     await Bun.sleep(50);
   }
@@ -409,7 +420,8 @@ async function renewed(person: Person): Promise<void> {
 /** Does what an interrupted change left, and replaces the key that others seal to. */
 async function renew(person: Person): Promise<void> {
   person.me = await openPerson(person);
-  // The opening ends what was interrupted; a call that was signed and swallowed holds it up until it has expired.
+  // The opening ends what was interrupted; a call that was signed and swallowed holds it up until
+  // it has expired.
   if (person.me.identity.nextRootSeed !== null)
     throw localError("change_pending", `${person.did} has not ended a replacement of its keys`);
   const rotated = new Promise<void>((resolve, reject) =>
@@ -424,7 +436,10 @@ async function renew(person: Person): Promise<void> {
   await person.me.watch();
 }
 
-/** New keys need a new bundle, for which a node looks every ten seconds; who has a store waits by itself. */
+/**
+ * New keys need a new bundle, for which a node looks every ten seconds; who has a store waits by
+ * itself.
+ */
 async function sendSoon(from: Person, to: Person) {
   for (let tries = 0; ; tries++) {
     const sent = await attempt(() => from.me.send(to.did, "the truth"));

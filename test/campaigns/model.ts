@@ -1,9 +1,9 @@
 /**
- * A model outside the node, and the load that fills it: people register, change a service, store, relay with
- * and without a live session, pull and acknowledge, all at once. The model takes down what was begun and what
- * was answered; `audit` compares a node that has nothing in flight with it. Whatever was answered must be
- * there, nothing acknowledged may be back, nothing may be there twice or that was never begun, and no proof
- * that was taken may be taken again.
+ * A model outside the node, and the load that fills it: people register, change a service, store,
+ * relay with and without a live session, pull and acknowledge, all at once. The model takes down
+ * what was begun and what was answered; `audit` compares a node that has nothing in flight with it.
+ * Whatever was answered must be there, nothing acknowledged may be back, nothing may be there twice
+ * or that was never begun, and no proof that was taken may be taken again.
  */
 import { randomBytes } from "node:crypto";
 import { signIntent } from "../../src/client/identity/change.ts";
@@ -27,7 +27,10 @@ import {
 
 type Known = {
   readonly ciphertext: string;
-  /** `begun`: no answer came. `held`: the node has promised to keep it. `delivered`: a live session has it. */
+  /**
+   * `begun`: no answer came. `held`: the node has promised to keep it. `delivered`: a live session
+   * has it.
+   */
   state: "begun" | "held" | "delivered" | "acked" | "gone";
   /** An acknowledgement was begun whose answer never came. */
   unsure: boolean;
@@ -38,8 +41,8 @@ type Member = {
   readonly person: StagePerson;
   readonly known: Map<string, Known>;
   /**
-   * Values of the document counter: answered changes, and whether one more was begun. `late`: one that was taken without
-   * an answer may be in the block after the audit.
+   * Values of the document counter: answered changes, and whether one more was begun. `late`: one
+   * that was taken without an answer may be in the block after the audit.
    */
   changes: { answered: bigint; begun: bigint; late: bigint; txHash: string };
   live: AbortController | null;
@@ -89,7 +92,9 @@ type LoadOptions = Pick<StageOptions, "store" | "env"> &
     readonly onStage?: (stage: Stage) => Promise<void>;
   };
 
-/** The executable with wide limits, and a model of that many people whose findings are taken down. */
+/**
+ * The executable with wide limits, and a model of that many people whose findings are taken down.
+ */
 export async function openLoad(
   people: number,
   findings: Findings,
@@ -183,7 +188,10 @@ export class Model {
     this.client.close();
   }
 
-  /** The node's clock has passed the life of everything that there is: until it is back, that need not be seen. */
+  /**
+   * The node's clock has passed the life of everything that there is: until it is back, that need
+   * not be seen.
+   */
   hideAll(isHidden: boolean): void {
     for (const { known } of this.members) for (const one of known.values()) one.isHidden = isHidden;
   }
@@ -196,7 +204,8 @@ export class Model {
   }
 
   private refused(what: string, { status, body }: Answered): void {
-    // 0: the process was killed, which is what the campaign is for, or the connection had ended beforehand.
+    // 0: the process was killed, which is what the campaign is for, or the connection had ended
+    // beforehand.
     const why = /E[A-Z]{4,}|hang up/.exec(body)?.[0] ?? "";
     const code =
       status === 0 ? `unanswered ${why}` : `${status} ${/"code":"(\w+)"/.exec(body)?.[1] ?? ""}`;
@@ -209,7 +218,7 @@ export class Model {
     if (status >= 500 && !isOutage) this.options.find(`${what}: ${status} ${body.slice(0, 200)}`);
   }
 
-  // ------------------------------------------------------------------------------------------- messages
+  // -------------------------------------------------------------------------------------- messages
 
   private randomBytes(): number {
     const { contentBytesMax = 20_000 } = this.options;
@@ -307,7 +316,10 @@ export class Model {
     if (ids.length > 0 && this.acknowledges) await this.acknowledge(member, ids, pulledAtMs);
   }
 
-  /** What was pulled at a time. Only the ids that the answer names are acknowledged: the others had ended by then. */
+  /**
+   * What was pulled at a time. Only the ids that the answer names are acknowledged: the others had
+   * ended by then.
+   */
   private async acknowledge(
     member: Member,
     ids: readonly string[],
@@ -369,7 +381,7 @@ export class Model {
     return { ids: messages.map((one) => one.message_id), ciphertexts, next };
   }
 
-  // ------------------------------------------------------------------------------------------ directory
+  // ------------------------------------------------------------------------------------- directory
 
   private async register(): Promise<void> {
     const person = await personAt(this.options.url);
@@ -402,7 +414,8 @@ export class Model {
   private async change(member: Member): Promise<void> {
     const { did, identity } = member.person;
     const { changes } = member;
-    // Unanswered: once it is known that it was taken there is nothing to repeat. Of two with one nonce one counts.
+    // Unanswered: once it is known that it was taken there is nothing to repeat. Of two with one
+    // nonce one counts.
     if (
       changes.begun > changes.answered &&
       (await this.counterAt(member, changes.begun)) >= changes.begun
@@ -439,7 +452,10 @@ export class Model {
     await Bun.sleep(200);
   }
 
-  /** Where the clock may pass the end of what was signed: whether the node says that it failed for that. */
+  /**
+   * Where the clock may pass the end of what was signed: whether the node says that it failed for
+   * that.
+   */
   private async isOver(path: string): Promise<boolean> {
     if (this.options.mayExpire !== true) return false;
     const { status, body } = await this.client.ask({ path });
@@ -463,7 +479,7 @@ export class Model {
     }
   }
 
-  // ---------------------------------------------------------------------------------------------- audit
+  // ----------------------------------------------------------------------------------------- audit
 
   /** Compares everything, with nothing in flight, and settles what no answer came for. */
   async audit(): Promise<void> {

@@ -1,6 +1,6 @@
 /**
- * One of two programs that write to each other, for `order.ts`: `URL FOLDER TO NEXT`. Prints each number when its message is safe
- * in the store, and when `messages` hands one over.
+ * One of two programs that write to each other, for `order.ts`: `URL FOLDER TO NEXT`. Prints each
+ * number when its message is safe in the store, and when `messages` hands one over.
  */
 import { fileKeys } from "../../src/cli/files/files.ts";
 import { fileStore } from "../../src/cli/files/store.ts";

@@ -1,8 +1,10 @@
 /**
- * The order in which `messages()` hands over: two programs with stores in files write to each other while each of them and their
- * node are killed with SIGKILL at random. Every message must be handed over, once but for the one that a program had when it died,
- * in the order in which they were sent, and each store must have all in that order. One that comes behind a later one is a finding,
- * with what died meanwhile; unless it came more than half a minute behind it, which the later one doesn't wait for.
+ * The order in which `messages()` hands over: two programs with stores in files write to each other
+ * while each of them and their node are killed with SIGKILL at random. Every message must be handed
+ * over, once but for the one that a program had when it died, in the order in which they were sent,
+ * and each store must have all in that order. One that comes behind a later one is a finding, with
+ * what died meanwhile; unless it came more than half a minute behind it, which the later one
+ * doesn't wait for.
  *
  * `bun test/campaigns/order.ts --kills 500` prints the figures, and ends with 1 after a finding.
  */

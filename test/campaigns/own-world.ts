@@ -1,5 +1,6 @@
 /**
- * Schedules of own devices and groups over the real rules, without sockets (`test/model/own-world.ts`).
+ * Schedules of own devices and groups over the real rules, without sockets
+ * (`test/model/own-world.ts`).
  *
  * `bun test/campaigns/own-world.ts --schedules 10000 [--from 0]` names each seed that breaks a law.
  */

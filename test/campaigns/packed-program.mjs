@@ -1,7 +1,8 @@
 /**
- * One schedule of `packed.ts` over the packed SDK, in any runtime: an admin with two devices, a member with two, and two others
- * change a group, hand it over, replace keys and begin anew behind a Relay that loses and repeats. Prints one line of JSON:
- * what is wrong once everything is delivered.
+ * One schedule of `packed.ts` over the packed SDK, in any runtime: an admin with two devices, a
+ * member with two, and two others change a group, hand it over, replace keys and begin anew behind
+ * a Relay that loses and repeats. Prints one line of JSON: what is wrong once everything is
+ * delivered.
  */
 import { memoryKeys, memoryStore, Waypost } from "@waypost/client";
 

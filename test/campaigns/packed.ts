@@ -1,9 +1,10 @@
 /**
- * The schedules of own devices and groups over the SDK as others get it: built, packed, installed, and run by another runtime
- * (`packed-program.mjs`), behind a Relay that loses and repeats what is sent. Everything public, nothing of this repository.
+ * The schedules of own devices and groups over the SDK as others get it: built, packed, installed,
+ * and run by another runtime (`packed-program.mjs`), behind a Relay that loses and repeats what is
+ * sent. Everything public, nothing of this repository.
  *
- * `bun test/campaigns/packed.ts --schedules 3 [--from 0]` ends with 1 on a finding, with 2 without a runtime. `--canary`: the
- * Relay goes on losing everything, and that must be found.
+ * `bun test/campaigns/packed.ts --schedules 3 [--from 0]` ends with 1 on a finding, with 2 without
+ * a runtime. `--canary`: the Relay goes on losing everything, and that must be found.
  */
 import { parseArgs } from "node:util";
 import { command, findRuntimes, installPackedSdk, place } from "../e2e/packed-sdk.ts";

@@ -1,7 +1,8 @@
 /**
- * What reaches a node otherwise than as an envelope, as targets of the parser campaign: proofs in headers and
- * bodies, frames of live sessions, messages of the bus, and frames and values of chain nodes.
- * Frames and messages go in where the network hands them over, so that what stands between is attacked as well.
+ * What reaches a node otherwise than as an envelope, as targets of the parser campaign: proofs in
+ * headers and bodies, frames of live sessions, messages of the bus, and frames and values of chain
+ * nodes. Frames and messages go in where the network hands them over, so that what stands between
+ * is attacked as well.
  */
 
 import { decodeUtf8, encodeHex0x, equalBytes, utf8 } from "../../src/core/codec/bytes.ts";
@@ -56,7 +57,7 @@ import { check, listOf, type Target } from "./parser-kit.ts";
 
 const json = (value: unknown): Uint8Array => utf8(JSON.stringify(value));
 
-// -------------------------------------------------------------------------------------------------- proofs
+// ------------------------------------------------------------------------------------------ proofs
 
 type RetrievalVector = {
   readonly claims: Readonly<Record<string, string>>;
@@ -144,7 +145,7 @@ const headerTargets: readonly Target[] = [
   },
 ];
 
-// -------------------------------------------------------------------------------------------------- bodies
+// ------------------------------------------------------------------------------------------ bodies
 
 const shapes = [
   registerBody,
@@ -176,7 +177,7 @@ const bodyTargets: readonly Target[] = [
   },
 ];
 
-// -------------------------------------------------------------------------------------------------- frames
+// ------------------------------------------------------------------------------------------ frames
 
 const auth = {
   type: "auth",
@@ -232,7 +233,7 @@ function pathValues(url: string): Record<string, string> {
   return { did, deviceId };
 }
 
-// ---------------------------------------------------------------------------------------------------- bus
+// --------------------------------------------------------------------------------------------- bus
 
 /** A bus on which no one else is: it hands over what the campaign says. */
 function openMuteBus() {
@@ -303,7 +304,7 @@ const busTargets: readonly Target[] = [
   },
 ];
 
-// -------------------------------------------------------------------------------------------------- chains
+// ------------------------------------------------------------------------------------------ chains
 
 const hash = `0x${"ab".repeat(32)}`;
 const header = {
@@ -450,7 +451,7 @@ const chainTargets: readonly Target[] = [
   },
 ];
 
-// --------------------------------------------------------------------------------------------------- CBOR
+// -------------------------------------------------------------------------------------------- CBOR
 
 export const frameAndProofTargets: readonly Target[] = [
   ...headerTargets,

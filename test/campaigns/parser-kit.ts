@@ -1,6 +1,7 @@
 /**
- * The engine of the parser campaign: what a target is, how inputs are made, and one attack on one target. Inputs
- * that lead to a new outcome join the corpus, so that later mutations start from them.
+ * The engine of the parser campaign: what a target is, how inputs are made, and one attack on one
+ * target. Inputs that lead to a new outcome join the corpus, so that later mutations start from
+ * them.
  */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -31,7 +32,7 @@ export function check(holds: boolean, promise: string): void {
   if (!holds) throw new Error(`broken promise: ${promise}`);
 }
 
-// ---------------------------------------------------------------------------------------------- mutation
+// ---------------------------------------------------------------------------------------- mutation
 
 /** A small generator of numbers with a seed (mulberry32), so that every failure can be repeated. */
 export function createRandom(seed: number): (below: number) => number {

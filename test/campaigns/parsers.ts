@@ -1,9 +1,9 @@
 /**
- * Every parser of untrusted input against mutated inputs: it answers or refuses, never throws, and what it
- * accepts survives its own round trip.
+ * Every parser of untrusted input against mutated inputs: it answers or refuses, never throws, and
+ * what it accepts survives its own round trip.
  *
- * `bun test/campaigns/parsers.ts --inputs 10000000 --seed 1` prints the figures of each parser; `--only json,envelope`
- * runs some of them.
+ * `bun test/campaigns/parsers.ts --inputs 10000000 --seed 1` prints the figures of each parser;
+ * `--only json,envelope` runs some of them.
  */
 import { readdirSync } from "node:fs";
 import { join } from "node:path";

@@ -1,11 +1,11 @@
 /**
- * Two providers whose people write to each other while each is killed with SIGKILL at random and started again. Every
- * message must arrive once, verified, and so must its receipt, whatever died meanwhile: what a node knows of the other's
- * people survives it.
+ * Two providers whose people write to each other while each is killed with SIGKILL at random and
+ * started again. Every message must arrive once, verified, and so must its receipt, whatever died
+ * meanwhile: what a node knows of the other's people survives it.
  *
- * `bun test/campaigns/providers.ts --messages 1000 --kills 20` prints the figures, and ends with 1 when a message was lost,
- * doubled, not verified, or refused for good, or a receipt was lost or doubled. Nodes are the executable of
- * this tree, or the one that `--executable` names.
+ * `bun test/campaigns/providers.ts --messages 1000 --kills 20` prints the figures, and ends with 1
+ * when a message was lost, doubled, not verified, or refused for good, or a receipt was lost or
+ * doubled. Nodes are the executable of this tree, or the one that `--executable` names.
  */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

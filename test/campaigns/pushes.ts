@@ -1,7 +1,8 @@
 /**
- * Strangers subscribe for pushes at hosts that take a connection and say nothing, against the compiled executable: 50
- * subscriptions a second, each at another host. Next to them, eight people with a sleeping device each are sent a message,
- * again and again, and each device must be woken within two seconds.
+ * Strangers subscribe for pushes at hosts that take a connection and say nothing, against the
+ * compiled executable: 50 subscriptions a second, each at another host. Next to them, eight people
+ * with a sleeping device each are sent a message, again and again, and each device must be woken
+ * within two seconds.
  *
  * - `one`: from one network, with eight DIDs.
  * - `many`: from 50 networks, so that no rate ends it.
@@ -68,7 +69,9 @@ async function confirm(client: StageClient, person: StagePerson, device: Device)
   findings.expect(status === 200, `a subscription was not confirmed: ${status}`);
 }
 
-/** Subscribes at one new host after the other until it is ended; the statuses that it was answered. */
+/**
+ * Subscribes at one new host after the other until it is ended; the statuses that it was answered.
+ */
 function flood(url: string, own: readonly StagePerson[], networks: number, port: number) {
   const clients = Array.from({ length: networks }, (_, n) =>
     clientFrom(`127.0.66.${n + 1}`, url, 4),

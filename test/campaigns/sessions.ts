@@ -1,10 +1,11 @@
 /**
- * Distinct recipients, each with a live session at one node; then that node is killed, and all of them reconnect to
- * another one, each as the SDK does. Every session must be back, and a message to it must arrive there.
+ * Distinct recipients, each with a live session at one node; then that node is killed, and all of
+ * them reconnect to another one, each as the SDK does. Every session must be back, and a message to
+ * it must arrive there.
  *
- * `ulimit -n 65536; bun test/campaigns/sessions.ts --sessions 10000` prints how long the sessions took to open, the memory
- * of the node for each, and how long the storm lasted. Nodes, database, bus and clients share the machine. Needs Debian's
- * postgresql and nats-server.
+ * `ulimit -n 65536; bun test/campaigns/sessions.ts --sessions 10000` prints how long the sessions
+ * took to open, the memory of the node for each, and how long the storm lasted. Nodes, database,
+ * bus and clients share the machine. Needs Debian's postgresql and nats-server.
  */
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

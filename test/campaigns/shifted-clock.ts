@@ -1,6 +1,7 @@
 /**
- * A clock that this process and nodes share and that goes where a campaign wants it. Needs Linux and libfaketime (Debian's
- * `faketime`), which stands between a node and its wall clock; the monotonic clock is left alone.
+ * A clock that this process and nodes share and that goes where a campaign wants it. Needs Linux
+ * and libfaketime (Debian's `faketime`), which stands between a node and its wall clock; the
+ * monotonic clock is left alone.
  */
 import { existsSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";

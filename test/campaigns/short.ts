@@ -1,8 +1,9 @@
 /**
- * Every campaign for some seconds, so that none rots: each must end with 0. A campaign whose program is not installed
- * ends with 2 and is reported as skipped.
+ * Every campaign for some seconds, so that none rots: each must end with 0. A campaign whose
+ * program is not installed ends with 2 and is reported as skipped.
  *
- * `bun test/campaigns/short.ts` prints a line for each; `--only kill,soak` runs some of them, `--without kill,soak` the others.
+ * `bun test/campaigns/short.ts` prints a line for each; `--only kill,soak` runs some of them,
+ * `--without kill,soak` the others.
  */
 import { join } from "node:path";
 import { parseArgs } from "node:util";
@@ -107,8 +108,8 @@ await Promise.all(
 );
 for (const printed of failed.values()) console.log(printed);
 
-// What failed beside others runs once more, alone, as tests do: what passes then is named, and is a defect of order or time
-// in the campaign or in the product. What fails again has failed.
+// What failed beside others runs once more, alone, as tests do: what passes then is named, and is a
+// defect of order or time in the campaign or in the product. What fails again has failed.
 const byChance = [...failed.keys()];
 failed.clear();
 for (const [name, args] of chosen) if (byChance.includes(name)) await run(name, args);

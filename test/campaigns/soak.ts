@@ -1,11 +1,12 @@
 /**
- * A day of mixed load over all nodes of the compiled executable, with the model outside (`model.ts`): memory
- * and descriptors must stay flat, nothing may be lost, doubled or back, and the node must end in order when it
- * is asked to. The size of the data file is printed: it holds what the ledger keeps of each change. Memory is read
- * every few seconds; a line through the last seven tenths says how fast it grows.
+ * A day of mixed load over all nodes of the compiled executable, with the model outside
+ * (`model.ts`): memory and descriptors must stay flat, nothing may be lost, doubled or back, and
+ * the node must end in order when it is asked to. The size of the data file is printed: it holds
+ * what the ledger keeps of each change. Memory is read every few seconds; a line through the last
+ * seven tenths says how fast it grows.
  *
- * `bun test/campaigns/soak.ts --minutes 1440` prints a line every tenth of the time, and ends with 1 on a finding;
- * `--store memory` runs over that driver.
+ * `bun test/campaigns/soak.ts --minutes 1440` prints a line every tenth of the time, and ends with
+ * 1 on a finding; `--store memory` runs over that driver.
  */
 import { readdirSync, statSync } from "node:fs";
 import { join } from "node:path";

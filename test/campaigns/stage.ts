@@ -1,7 +1,8 @@
 /**
- * The stage of the campaigns that attack the compiled executable: a node in a folder of its own with the
- * settings of a served file or of `dev`, people who are registered at it, and clients that speak from a
- * loopback address of their choice. Everything happens over sockets; nothing is imported from the nodes.
+ * The stage of the campaigns that attack the compiled executable: a node in a folder of its own
+ * with the settings of a served file or of `dev`, people who are registered at it, and clients that
+ * speak from a loopback address of their choice. Everything happens over sockets; nothing is
+ * imported from the nodes.
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { Agent, request } from "node:http";
@@ -23,7 +24,7 @@ import {
   startNode,
 } from "../support/executable.ts";
 
-// ------------------------------------------------------------------------------------------------ the node
+// ---------------------------------------------------------------------------------------- the node
 
 export type StageOptions = {
   /** `serve` with the defaults of a file, or `dev`. */
@@ -35,7 +36,10 @@ export type StageOptions = {
   /** Files next to the configuration, by name. */
   readonly files?: Readonly<Record<string, string>>;
   readonly env?: Readonly<Record<string, string>>;
-  /** Where everything is stored; `lmdb` by default. Other stores are given by their lines, and made first. */
+  /**
+   * Where everything is stored; `lmdb` by default. Other stores are given by their lines, and made
+   * first.
+   */
   readonly store?: StoreName | readonly string[];
 };
 
@@ -119,7 +123,10 @@ function fileText(url: string, port: number, lines: NonNullable<StageOptions["li
 /** Resident memory of a process in MiB; 0 when it is gone. Linux only. */
 export const residentMib = (pid: number): number => memoryMib(pid, "VmRSS");
 
-/** The part of it that is not the map of a file, in tenths: the data file and the executable are in the other part. */
+/**
+ * The part of it that is not the map of a file, in tenths: the data file and the executable are in
+ * the other part.
+ */
 export const ownMib = (pid: number): number => memoryMib(pid, "RssAnon");
 
 function memoryMib(pid: number, line: "VmRSS" | "RssAnon"): number {
@@ -133,7 +140,7 @@ function memoryMib(pid: number, line: "VmRSS" | "RssAnon"): number {
   }
 }
 
-// ------------------------------------------------------------------------------------------------- clients
+// ----------------------------------------------------------------------------------------- clients
 
 export type Answered = {
   readonly status: number;
@@ -197,7 +204,7 @@ export function clientFrom(address: string, url: string, connections = 64): Stag
   };
 }
 
-// -------------------------------------------------------------------------------------------------- people
+// ------------------------------------------------------------------------------------------ people
 
 export type StagePerson = {
   readonly identity: Identity;
@@ -319,7 +326,9 @@ export async function befriend(
     throw new Error(`${stored.body} ${acked.body}`);
 }
 
-/** Stores from one address until it is refused, and says how many were taken and why no more were. */
+/**
+ * Stores from one address until it is refused, and says how many were taken and why no more were.
+ */
 export async function fill(
   address: string,
   url: string,
@@ -340,7 +349,7 @@ export async function fill(
   return { taken, last: refused[0] as Answered };
 }
 
-// ------------------------------------------------------------------------------------------------- figures
+// ----------------------------------------------------------------------------------------- figures
 
 /** The time within which so many of a hundred were answered. */
 export function percentile(times: readonly number[], percent: number): number {

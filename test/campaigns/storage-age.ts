@@ -1,7 +1,8 @@
 /**
- * An LMDB store that ages: millions of messages of odd sizes are stored and acknowledged at full rate, with receipts and
- * claims next to them and sweeps of what has expired, so that the library's list of free pages is split and joined all
- * the time. After each round the store is closed, verified, opened again, and compared with what was stored.
+ * An LMDB store that ages: millions of messages of odd sizes are stored and acknowledged at full
+ * rate, with receipts and claims next to them and sweeps of what has expired, so that the library's
+ * list of free pages is split and joined all the time. After each round the store is closed,
+ * verified, opened again, and compared with what was stored.
  *
  * `bun test/campaigns/storage-age.ts --messages 2000000 --rounds 4` prints the figures.
  */

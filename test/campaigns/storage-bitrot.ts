@@ -1,7 +1,8 @@
 /**
- * Flipped bits in the file of the LMDB driver, half of them in the headers of its pages. For each, one process opens the
- * store, answers about everything in it and writes, and another one verifies it. The flip must be refused at the opening,
- * be found by `storage verify`, or change no answer; a wrong answer or a death that nothing reports is a finding.
+ * Flipped bits in the file of the LMDB driver, half of them in the headers of its pages. For each,
+ * one process opens the store, answers about everything in it and writes, and another one verifies
+ * it. The flip must be refused at the opening, be found by `storage verify`, or change no answer; a
+ * wrong answer or a death that nothing reports is a finding.
  *
  * `bun test/campaigns/storage-bitrot.ts --flips 500 --seed 1` prints the figures.
  */

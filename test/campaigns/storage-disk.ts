@@ -1,9 +1,11 @@
 /**
- * A disk that fails under the LMDB driver: syncs that fail (EIO), writes that fail (ENOSPC), syncs that do not
- * return, one write of a first page that fails or is torn. The writer must end by itself within the watchdog's time and by
- * no signal, the store must open again, and what was answered must be there.
+ * A disk that fails under the LMDB driver: syncs that fail (EIO), writes that fail (ENOSPC), syncs
+ * that do not return, one write of a first page that fails or is torn. The writer must end by
+ * itself within the watchdog's time and by no signal, the store must open again, and what was
+ * answered must be there.
  *
- * `bun test/campaigns/storage-disk.ts --rounds 20` prints the figures. Needs Linux and a C compiler.
+ * `bun test/campaigns/storage-disk.ts --rounds 20` prints the figures. Needs Linux and a C
+ * compiler.
  */
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -35,7 +37,8 @@ try {
     let answered = 0;
     for (let round = 0; round < rounds; round++) {
       const [path, said] = [join(base, `${kind} ${round}`), new Said()];
-      // Early, while the file grows: then the page that was not written leads behind the last page of its former state.
+      // Early, while the file grows: then the page that was not written leads behind the last page
+      // of its former state.
       const [first, span] = kind === "meta" || kind === "torn" ? [12, 30] : [20, 200];
       const from = first + Math.floor(Math.random() * span);
       const environment = { LD_PRELOAD: shim, WAYPOST_SHIM_FAIL: `${kind}:${from}` };

@@ -1,6 +1,6 @@
 /**
- * A writer of the LMDB driver is killed at random, again and again on one store, which is compared with what
- * the writer said after each kill.
+ * A writer of the LMDB driver is killed at random, again and again on one store, which is compared
+ * with what the writer said after each kill.
  *
  * `bun test/campaigns/storage-kill.ts --kills 1000` prints the figures.
  */

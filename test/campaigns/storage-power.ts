@@ -1,10 +1,11 @@
 /**
- * Power cuts under the LMDB driver. A shim records every write and every sync of a writer that is killed.
- * From the record, disks are made as a power cut may leave them: what was synced is there, and of what was
- * written since each write is there, missing, or torn at a sector, and each new length of the file is there or missing. Every disk must hold what was answered.
+ * Power cuts under the LMDB driver. A shim records every write and every sync of a writer that is
+ * killed. From the record, disks are made as a power cut may leave them: what was synced is there,
+ * and of what was written since each write is there, missing, or torn at a sector, and each new
+ * length of the file is there or missing. Every disk must hold what was answered.
  *
- * `bun test/campaigns/storage-power.ts --cuts 500` prints the figures; with `--unsafe` the writer answers before
- * the sync, and the campaign must find it. Needs Linux and a C compiler.
+ * `bun test/campaigns/storage-power.ts --cuts 500` prints the figures; with `--unsafe` the writer
+ * answers before the sync, and the campaign must find it. Needs Linux and a C compiler.
  */
 import {
   copyFileSync,

@@ -10,7 +10,10 @@ export function buildShim(folder: string): string {
   return library;
 }
 
-/** What the shim wrote down: `W` a write, `D` a write that is synced, `S` a sync of all writes before it. */
+/**
+ * What the shim wrote down: `W` a write, `D` a write that is synced, `S` a sync of all writes
+ * before it.
+ */
 export type Logged = { readonly type: string; readonly at: number; readonly bytes: Buffer };
 
 /** The last record is left out when the log was cut off within it. */
@@ -34,7 +37,10 @@ export function withWrite(disk: Buffer, { at, bytes }: Pick<Logged, "at" | "byte
   return grown;
 }
 
-/** The disk after these writes: with those that were not synced, as a kill leaves it, or without, as a power cut may. */
+/**
+ * The disk after these writes: with those that were not synced, as a kill leaves it, or without, as
+ * a power cut may.
+ */
 export function diskAfter(before: Buffer, writes: readonly Logged[], keepsLoose: boolean): Buffer {
   let disk: Buffer = Buffer.from(before);
   const synced = writes.findLastIndex(({ type }) => type === "S");

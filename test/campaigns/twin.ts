@@ -1,11 +1,13 @@
 /**
- * An honest Directory raises no alarm: two nodes over one PostgreSQL store, with a log and a witness, behind an address
- * that picks either for each request, are asked again and again by the SDK, with and without a policy, while keys and
- * root keys are rotated, aliases come, second devices and clients start anew, nodes restart one after the other, and the
- * store is restored from a dump without loss. A proof or a log that is not believed, or an event that warns, is a finding.
+ * An honest Directory raises no alarm: two nodes over one PostgreSQL store, with a log and a
+ * witness, behind an address that picks either for each request, are asked again and again by the
+ * SDK, with and without a policy, while keys and root keys are rotated, aliases come, second
+ * devices and clients start anew, nodes restart one after the other, and the store is restored from
+ * a dump without loss. A proof or a log that is not believed, or an event that warns, is a finding.
  *
- * `bun test/campaigns/twin.ts --look-ups 100000` ends with 1 on a finding, with 2 without PostgreSQL or nats-server.
- * `--canary`: after a while one of the nodes shows what was true at its start, which must be found.
+ * `bun test/campaigns/twin.ts --look-ups 100000` ends with 1 on a finding, with 2 without
+ * PostgreSQL or nats-server. `--canary`: after a while one of the nodes shows what was true at its
+ * start, which must be found.
  */
 import { parseArgs } from "node:util";
 import { ClientError } from "../../src/client/base/failure.ts";
@@ -46,7 +48,7 @@ const count = (what: string) => {
   counts[what] = (counts[what] ?? 0) + 1;
 };
 
-// ------------------------------------------------------------------------------------------------------- nodes
+// ------------------------------------------------------------------------------------------- nodes
 
 const files = keyFiles();
 const [database, bus] = await Promise.all([startPostgres(), startNats()]);
@@ -88,7 +90,10 @@ const nodes: (TestNodes | null)[] = [
 const firstAnswers = new Map<string, Uint8Array>();
 let isCanaryTelling = false;
 
-/** One address for both nodes. A request that a stopping node refuses goes to the other, as a proxy does. */
+/**
+ * One address for both nodes. A request that a stopping node refuses goes to the other, as a proxy
+ * does.
+ */
 const front = Bun.serve({
   hostname: "127.0.0.1",
   port: 0,
@@ -146,7 +151,7 @@ async function restore(): Promise<void> {
   count("restores");
 }
 
-// ------------------------------------------------------------------------------------------------------ people
+// ------------------------------------------------------------------------------------------ people
 
 type Person = {
   readonly keys: KeyStore;
@@ -261,7 +266,7 @@ async function changeThings(): Promise<void> {
   }
 }
 
-// --------------------------------------------------------------------------------------------------------- run
+// --------------------------------------------------------------------------------------------- run
 
 const done = () => counts["look-ups"] ?? 0;
 let [target, changes, changesLeast] = [0, 0, 0];

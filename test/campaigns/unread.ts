@@ -1,11 +1,11 @@
 /**
- * What slow bodies and unread answers hold of memory, at the compiled executable: rounds of 192 bodies of 1.3 MB that stop
- * before their end, and of 250 pulls of which 12 bytes are read, from 40 networks or from two; and bodies and envelopes of
- * 11 MB, from 40. An honest person next to them keeps being served, and the process stays below the limit that docs/run.md
- * states.
+ * What slow bodies and unread answers hold of memory, at the compiled executable: rounds of 192
+ * bodies of 1.3 MB that stop before their end, and of 250 pulls of which 12 bytes are read, from 40
+ * networks or from two; and bodies and envelopes of 11 MB, from 40. An honest person next to them
+ * keeps being served, and the process stays below the limit that docs/run.md states.
  *
- * `bun test/campaigns/unread.ts --rounds 4` prints the peak; `--only two` runs the one with two networks, and
- * `--pulls 0` the bodies alone.
+ * `bun test/campaigns/unread.ts --rounds 4` prints the peak; `--only two` runs the one with two
+ * networks, and `--pulls 0` the bodies alone.
  */
 import { connect, type Socket } from "node:net";
 import { parseArgs } from "node:util";

@@ -1,7 +1,8 @@
 /**
- * The attacks of two audits against the compiled runtime, each as the extrinsics that an attacker would put into a block
- * or into the pool: against names, records, aliases, fees and the majority. They run on the kept runtime, and on the
- * build that can check its own state (`try_state`), which must be whole after them.
+ * The attacks of two audits against the compiled runtime, each as the extrinsics that an attacker
+ * would put into a block or into the pool: against names, records, aliases, fees and the majority.
+ * They run on the kept runtime, and on the build that can check its own state (`try_state`), which
+ * must be whole after them.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { type ApiPromise, Keyring, WsProvider } from "@polkadot/api";
@@ -266,7 +267,10 @@ describe.each(builds)("%s", (_, options) => {
     expect(await trial.block(theft, own)).toEqual(["InvalidSignature", "Registered DocumentSet"]);
   });
 
-  /** So key proofs need no events: what a block shows of a call with a proof tells whether it was applied. */
+  /**
+   * So key proofs need no events: what a block shows of a call with a proof tells whether it was
+   * applied.
+   */
   test("a call with a proof is refused in the extrinsic of an account, and in a general one is only in a block when applied", async () => {
     const victim = person();
     await registered(victim, trial.alice);
@@ -335,7 +339,8 @@ describe.each(builds)("%s", (_, options) => {
     await registered(attacker, alice);
     const set = (who: Identity, name: string, after: number) =>
       trial.by(alice, trial.tx("didRegistry", "setAlias", who.did, name), { after });
-    // The alias of the victim is replaced, which would release it, and given to the attacker in the same block.
+    // The alias of the victim is replaced, which would release it, and given to the attacker in the
+    // same block.
     expect(
       await trial.block(await set(victim, `other-${people}`, 0), await set(attacker, alias, 1)),
     ).toEqual(["RootKeyRequired", "AliasTaken"]);

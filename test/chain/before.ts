@@ -1,9 +1,11 @@
 /**
- * Keeps a state that calls have made on the kept runtime, so that the next one is tried on it: run this before the
- * runtime changes. Every map of the pallets has an entry: records with and without an owner's links, names that their key
- * determines, rotated keys, aliases that stand and that are reserved, devices' counters, policies, deletions.
+ * Keeps a state that calls have made on the kept runtime, so that the next one is tried on it: run
+ * this before the runtime changes. Every map of the pallets has an entry: records with and without
+ * an owner's links, names that their key determines, rotated keys, aliases that stand and that are
+ * reserved, devices' counters, policies, deletions.
  *
- *   bun run before      writes ../../runtime/chain/before/<spec version>.json, without the runtime's code
+ *   bun run before writes ../../runtime/chain/before/<spec version>.json, without the runtime's
+ *   code
  */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { isFault } from "../../src/core/fault.ts";

@@ -1,4 +1,7 @@
-/** What the host of these tests makes of a call, held against what the library's interpreter makes of it. */
+/**
+ * What the host of these tests makes of a call, held against what the library's interpreter makes
+ * of it.
+ */
 import { type JsCallback, run_task } from "@acala-network/chopsticks-executor";
 import { compactFromU8a } from "@polkadot/util";
 import type { Call, Called } from "./host.ts";

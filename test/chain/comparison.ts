@@ -1,6 +1,7 @@
 /**
- * The comparisons of the differential test after each block: the model's result of every call with the block's, and the
- * model's state with what the plugin reads from the chain. A difference is a line that names its place and both sides.
+ * The comparisons of the differential test after each block: the model's result of every call with
+ * the block's, and the model's state with what the plugin reads from the chain. A difference is a
+ * line that names its place and both sides.
  */
 import type { TypeRegistry } from "@polkadot/types";
 import type { DispatchError, EventRecord } from "@polkadot/types/interfaces";
@@ -109,7 +110,10 @@ export function eventText(events: readonly LedgerEvent[]): string {
   return events.map(({ name, fields }) => `${name}(${fields.join(",")})`).join(" ");
 }
 
-/** What belongs to a group of people: their accounts and policies, and the aliases that they may hold. */
+/**
+ * What belongs to a group of people: their accounts and policies, and the aliases that they may
+ * hold.
+ */
 export type Group = {
   readonly identities: readonly Identity[];
   readonly aliases: readonly string[];

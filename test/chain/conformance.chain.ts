@@ -1,4 +1,7 @@
-/** The conformance kit over the chain driver: one node for all cases, an outbox and a connection for each. */
+/**
+ * The conformance kit over the chain driver: one node for all cases, an outbox and a connection for
+ * each.
+ */
 import { afterAll, beforeAll } from "bun:test";
 import type { Ledger, Store, StoreEnvironment } from "../../src/storage/contract.ts";
 import { runConformance } from "../conformance/kit.ts";

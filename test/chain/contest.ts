@@ -1,7 +1,8 @@
 /**
- * The runtime against the model, `core/ledger/rules.ts`: both are given the same calls, one of each person
- * in each block. A call that the model refuses goes to the node's validation, one that it takes goes into a
- * block, and a call of the operator goes into a block in any case; what ends otherwise is a difference.
+ * The runtime against the model, `core/ledger/rules.ts`: both are given the same calls, one of each
+ * person in each block. A call that the model refuses goes to the node's validation, one that it
+ * takes goes into a block, and a call of the operator goes into a block in any case; what ends
+ * otherwise is a difference.
  */
 import { Metadata, TypeRegistry } from "@polkadot/types";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
@@ -51,7 +52,10 @@ export type Run = {
 export type Script = (turn: Turn) => LedgerCall;
 
 export type Contest = {
-  /** Random rounds, until so many calls were made or something differs. The same seed and label are the same people. */
+  /**
+   * Random rounds, until so many calls were made or something differs. The same seed and label are
+   * the same people.
+   */
   readonly play: (given: {
     readonly seed: number;
     readonly calls: number;
@@ -197,8 +201,9 @@ async function round(chain: ChainSide, run: Run, cast: Cast): Promise<void> {
 }
 
 /**
- * The next block's time is the present, for both sides; its extrinsics are born in the head. The model knows no
- * allowance for calls with a proof (limits.chain.ts has its test), so everybody's is made whole.
+ * The next block's time is the present, for both sides; its extrinsics are born in the head. The
+ * model knows no allowance for calls with a proof (limits.chain.ts has its test), so everybody's is
+ * made whole.
  */
 async function beginBlock({ node, key }: ChainSide, { identities, world }: Cast) {
   const headMs = Date.now() - slotMs;

@@ -1,7 +1,7 @@
 /**
- * A chain for a developer: the reference runtime with a block within a second of a call, and in the folder `data` the
- * key file of its first account and a configuration, `chain.toml`. The chain lives in memory: with a new one begins a
- * new `data` folder.
+ * A chain for a developer: the reference runtime with a block within a second of a call, and in the
+ * folder `data` the key file of its first account and a configuration, `chain.toml`. The chain
+ * lives in memory: with a new one begins a new `data` folder.
  *
  *   bun run chain:dev [--port 9944]
  */

@@ -1,7 +1,8 @@
 /**
- * The runtime and the model agree: thousands of random calls, full lists, every form of an alias. And the
- * comparison would notice if they did not: one rule is changed on either side, and it must be named. On the
- * runtime's side that is a build of the same sources which breaks a rule on command (runtime/README.md).
+ * The runtime and the model agree: thousands of random calls, full lists, every form of an alias.
+ * And the comparison would notice if they did not: one rule is changed on either side, and it must
+ * be named. On the runtime's side that is a build of the same sources which breaks a rule on
+ * command (runtime/README.md).
  */
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
@@ -204,7 +205,10 @@ describe("the runtime and the model", () => {
     difference: RegExp,
     steps: (cast: Cast) => readonly Script[],
   ];
-  /** One rule changed on the model's side, the difference that must be found, and the calls that lead to it. */
+  /**
+   * One rule changed on the model's side, the difference that must be found, and the calls that
+   * lead to it.
+   */
   const canaries: readonly ModelCanary[] = [
     [
       "a DID may have no alias",
@@ -448,7 +452,9 @@ describe("the model and a runtime that breaks rules on command", () => {
   });
 });
 
-/** Fills every list of a record, one entry too many each, and looks at what a full one still takes. */
+/**
+ * Fills every list of a record, one entry too many each, and looks at what a full one still takes.
+ */
 function fullLists({ did }: Identity, aliases: readonly string[]): Intent[] {
   const range = (length: number, intent: (n: number) => Intent) =>
     Array.from({ length }, (_, n) => intent(n));

@@ -1,6 +1,7 @@
 /**
- * All scenarios of the Directory over HTTP on the chain: what it answers must not depend on which ledger stands
- * behind it. Blocks come when calls wait, at the time of the Directory's clock, which tests move by hand.
+ * All scenarios of the Directory over HTTP on the chain: what it answers must not depend on which
+ * ledger stands behind it. Blocks come when calls wait, at the time of the Directory's clock, which
+ * tests move by hand.
  */
 import { afterAll, beforeAll, describe } from "bun:test";
 import { isFault } from "../../src/core/fault.ts";
@@ -26,7 +27,8 @@ async function openOnChain(environment: StoreEnvironment): Promise<Store> {
     await node.ask("dev_timeTravel", [ms]);
     await node.ask("dev_newBlock");
   };
-  // Asked all the time, the node would do little else: only a call that has not ended can wait for a block.
+  // Asked all the time, the node would do little else: only a call that has not ended can wait for
+  // a block.
   const pending = new Set<string>();
   const build = async () => {
     while (going) {

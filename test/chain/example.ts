@@ -1,4 +1,7 @@
-/** `examples/chain.toml` for the development chain of this machine: its folder, no proxy, and HTTP on the loopback. */
+/**
+ * `examples/chain.toml` for the development chain of this machine: its folder, no proxy, and HTTP
+ * on the loopback.
+ */
 import { readFileSync } from "node:fs";
 
 const example = new URL("../../examples/chain.toml", import.meta.url);

@@ -1,6 +1,6 @@
 /**
- * Failures of nodes, connections and accounts: no call is lost, sent twice or wrongly called failed, and a chain that
- * can't be asked is never treated as an empty one.
+ * Failures of nodes, connections and accounts: no call is lost, sent twice or wrongly called
+ * failed, and a chain that can't be asked is never treated as an empty one.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { isFault } from "../../src/core/fault.ts";
@@ -493,7 +493,8 @@ describe("a runtime upgrade", () => {
             (await ledger.head()).finalized.hash ===
             (await node.ask<string>("chain_getFinalizedHead")),
         );
-        // The node itself still has the old runtime, so it does not take what is signed for the new one.
+        // The node itself still has the old runtime, so it does not take what is signed for the new
+        // one.
         const submission = await taken(ledger, identity);
         await makeBlock(node);
         await pause(300, "it would be dropped as refused");

@@ -1,6 +1,7 @@
 /**
- * A provider whose ledger is a chain, and one with a ledger of its own: their people find each other, write and reply, each
- * believed by what signatures prove, also after keys were replaced on the chain. A home that goes back is not believed.
+ * A provider whose ledger is a chain, and one with a ledger of its own: their people find each
+ * other, write and reply, each believed by what signatures prove, also after keys were replaced on
+ * the chain. A home that goes back is not believed.
  */
 import { afterAll, expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
@@ -120,7 +121,10 @@ test("people of a chain and of an embedded ledger write to each other, through a
   expect(refused).toBe("record_went_back");
 }, 600_000);
 
-/** New keys need a new bundle: it is put when the identity is opened, and a node looks for it every ten seconds. */
+/**
+ * New keys need a new bundle: it is put when the identity is opened, and a node looks for it every
+ * ten seconds.
+ */
 async function whenBundled(send: () => Promise<Sent>): Promise<Sent> {
   for (;;) {
     const sent = await attempt(send);

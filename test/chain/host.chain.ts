@@ -1,4 +1,7 @@
-/** The comparison of the tests' host with the library's, which runs on every call of the smoke test, finds what differs. */
+/**
+ * The comparison of the tests' host with the library's, which runs on every call of the smoke test,
+ * finds what differs.
+ */
 import { expect, test } from "bun:test";
 import { compareWithLibrary } from "./compared.ts";
 import { type Called, callRuntime, nowhere } from "./host.ts";

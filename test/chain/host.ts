@@ -1,7 +1,8 @@
 /**
- * Runs calls of a Substrate runtime in this engine, which compiles it once for all of them. The library runs it in an
- * interpreter that is WebAssembly itself and reads the whole runtime anew for each call: 160 ms a block instead of 5.
- * `compared.ts` holds both against each other. What no call of the reference runtime needs is missing, and throws.
+ * Runs calls of a Substrate runtime in this engine, which compiles it once for all of them. The
+ * library runs it in an interpreter that is WebAssembly itself and reads the whole runtime anew for
+ * each call: 160 ms a block instead of 5. `compared.ts` holds both against each other. What no call
+ * of the reference runtime needs is missing, and throws.
  */
 import { calculate_state_root } from "@acala-network/chopsticks-executor";
 import { ed25519 } from "@noble/curves/ed25519";
@@ -33,7 +34,9 @@ export function unpacked(code: string): Uint8Array<ArrayBuffer> {
   return new Uint8Array(Bun.zstdDecompressSync(Uint8Array.fromHex(hex.slice(packedMagic.length))));
 }
 
-/** A runtime, compiled, and instances of it that no call uses: to make one takes longer than a call. */
+/**
+ * A runtime, compiled, and instances of it that no call uses: to make one takes longer than a call.
+ */
 class Runtime {
   readonly #module: Promise<WebAssembly.Module>;
   readonly #idle: Machine[] = [];
@@ -142,7 +145,10 @@ const registry = new TypeRegistry();
 
 type Host = { readonly changes: Changes; readonly isMocked: boolean };
 
-/** An instance of a runtime, for one call at a time. Spans are a pointer and, in the upper half, a length. */
+/**
+ * An instance of a runtime, for one call at a time. Spans are a pointer and, in the upper half, a
+ * length.
+ */
 class Machine {
   #exports: WebAssembly.Exports = {};
   #memory = new WebAssembly.Memory({ initial: 0 });
@@ -185,7 +191,8 @@ class Machine {
   }
 
   #allot(length: number): number {
-    // Each block has a header and a power of two bytes, as in a node: this runtime panics when they stand closer.
+    // Each block has a header and a power of two bytes, as in a node: this runtime panics when they
+    // stand closer.
     const pointer = Math.ceil(this.#free / 8) * 8 + 8;
     this.#free = pointer + 2 ** Math.ceil(Math.log2(Math.max(length, 8)));
     const lacking = this.#free - this.#bytes().length;

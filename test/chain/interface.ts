@@ -1,7 +1,7 @@
 /**
- * What the runtime offers, as one table read from its metadata: versions, transaction extensions, and of
- * the two pallets of our own the calls, storage, constants, events and errors. `bun run interface` writes
- * the table next to the runtime; the smoke test holds the runtime to it.
+ * What the runtime offers, as one table read from its metadata: versions, transaction extensions,
+ * and of the two pallets of our own the calls, storage, constants, events and errors.
+ * `bun run interface` writes the table next to the runtime; the smoke test holds the runtime to it.
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { type ApiPromise, WsProvider } from "@polkadot/api";

@@ -1,6 +1,7 @@
 /**
  * The journey of the README on the compiled executable with `examples/chain.toml`: only the places
- * are others. Then the process is killed with registrations on their way, and the chain is taken away.
+ * are others. Then the process is killed with registrations on their way, and the chain is taken
+ * away.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -75,11 +76,17 @@ test("two identities are registered on the chain, and a file goes from one to th
   expect(readFileSync(join(cwd, "inbox", "note.txt"), "utf8")).toBe("Meet me at noon.\n");
 });
 
-/** The storage key of `System.Account` for the account of the development chain that the key file names. */
+/**
+ * The storage key of `System.Account` for the account of the development chain that the key file
+ * names.
+ */
 const operatorAccount =
   "0x26aa394eea5630e07c48ae0c9558cef7b99d880ec681799c0cf30e8886371da9de1e86a9a8c739864cf3cc5ec2bea59fd43593c715fdd31c61141abd04a99fd6822c8558854ccde39a5684e7a56da27d";
 
-/** By the finalized state: the node's pool counts an extrinsic twice that comes again while a block is built. */
+/**
+ * By the finalized state: the node's pool counts an extrinsic twice that comes again while a block
+ * is built.
+ */
 async function usedNonces(): Promise<number> {
   const head = await chain.ask<string>("chain_getFinalizedHead");
   const account = await chain.ask<string | null>("state_getStorage", [operatorAccount, head]);

@@ -1,7 +1,7 @@
 /**
- * Limits of the reference runtime for calls that no one pays for: a DID makes sixteen calls with a proof at once and
- * one more for each hundred blocks, and four more that save or end it. A Directory refuses calls beyond that, and a
- * call that it has accepted waits for its block.
+ * Limits of the reference runtime for calls that no one pays for: a DID makes sixteen calls with a
+ * proof at once and one more for each hundred blocks, and four more that save or end it. A
+ * Directory refuses calls beyond that, and a call that it has accepted waits for its block.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
@@ -208,7 +208,10 @@ test("two policies of one DID in one block are both finalized, and the later one
   expect(await ledger.policy("recipient", did)).toEqual(policies[1] as DeliveryPolicy);
 });
 
-/** Sends a call past every Directory, and makes a block of it: why the node refuses it, or an empty text. */
+/**
+ * Sends a call past every Directory, and makes a block of it: why the node refuses it, or an empty
+ * text.
+ */
 async function stranger(to: Node) {
   const version = await to.ask<RuntimeVersion>("state_getRuntimeVersion");
   const genesis = Uint8Array.fromHex((await to.ask<string>("chain_getBlockHash", [0])).slice(2));

@@ -1,4 +1,7 @@
-/** The campaign's own view of the chain, by the chain library: money, votes, upgrades, and what blocks hold. */
+/**
+ * The campaign's own view of the chain, by the chain library: money, votes, upgrades, and what
+ * blocks hold.
+ */
 import { readFileSync } from "node:fs";
 import { type ApiPromise, Keyring, WsProvider } from "@polkadot/api";
 import type { SubmittableExtrinsic } from "@polkadot/api/types";
@@ -45,7 +48,10 @@ export class Chain {
     }
   }
 
-  /** Anybody brings the code for which the authorities have voted, once its time has come. Resolves when a final block has it. */
+  /**
+   * Anybody brings the code for which the authorities have voted, once its time has come. Resolves
+   * when a final block has it.
+   */
   async upgrade(file: string): Promise<void> {
     const code = `0x${readFileSync(file).toHex()}`;
     const before = await this.specVersion();
@@ -83,8 +89,8 @@ export class Chain {
   }
 
   /**
-   * At the newest final block of those who answer. Read without the library, which for a while after an upgrade reads
-   * entries by the types of the other runtime.
+   * At the newest final block of those who answer. Read without the library, which for a while
+   * after an upgrade reads entries by the types of the other runtime.
    */
   private async stateOf(
     address: string,
@@ -105,7 +111,10 @@ export class Chain {
     return newest[0] ?? { nonce: 0, free: 0n };
   }
 
-  /** Of every final block: how often each DID was registered, and how many extrinsics of ours failed. */
+  /**
+   * Of every final block: how often each DID was registered, and how many extrinsics of ours
+   * failed.
+   */
   async registrations(): Promise<{
     readonly byDid: ReadonlyMap<string, number>;
     readonly failed: number;
@@ -143,7 +152,10 @@ export class Chain {
     return make(...values);
   }
 
-  /** Hands in what an account signs, one after the other, each when a final block holds the one before. */
+  /**
+   * Hands in what an account signs, one after the other, each when a final block holds the one
+   * before.
+   */
   private async inTurn(secret: string, txs: readonly Tx[]): Promise<void> {
     const pair = this.keys.addFromUri(secret);
     for (const tx of txs) {
@@ -156,7 +168,10 @@ export class Chain {
     }
   }
 
-  /** A node may refuse or lose a call on a busy machine: all get it, until the account has used its nonce. */
+  /**
+   * A node may refuse or lose a call on a busy machine: all get it, until the account has used its
+   * nonce.
+   */
   private async isHeld(pair: KeyringPair, nonce: number, tx: Tx): Promise<boolean> {
     if ((await this.nonce(pair.address)) > nonce) return true;
     const signed = (await tx.signAsync(pair, { nonce })).toHex();

@@ -1,4 +1,7 @@
-/** The campaign's Directories, each a process, and the people who register at them over HTTP as clients do. */
+/**
+ * The campaign's Directories, each a process, and the people who register at them over HTTP as
+ * clients do.
+ */
 import { closeSync, openSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { registerBodyOf } from "../support/directory.ts";
@@ -97,7 +100,10 @@ async function inGroups<T, R>(
   return done;
 }
 
-/** Each registers at its time and until it is answered 202, with a proof of its own for each attempt. */
+/**
+ * Each registers at its time and until it is answered 202, with a proof of its own for each
+ * attempt.
+ */
 export async function registerAll(
   directories: readonly Directory[],
   given: { readonly count: number; readonly overMs: number; readonly label: string },

@@ -1,12 +1,14 @@
 /**
- * The campaign on real nodes: `bun run chain:net`. Three validators on loopback make and finalize blocks, three
- * Directories register on them while one validator after the other is killed or cut off and the runtime is upgraded;
- * then a light client reads and registers without trusting a node. It ends with 0 when
- * every registration that was answered with 202 is on the chain exactly once.
+ * The campaign on real nodes: `bun run chain:net`. Three validators on loopback make and finalize
+ * blocks, three Directories register on them while one validator after the other is killed or cut
+ * off and the runtime is upgraded; then a light client reads and registers without trusting a node.
+ * It ends with 0 when every registration that was answered with 202 is on the chain exactly once.
  *
- *   bun run chain:net [--node FILE] [--next FILE] [--registrations 1000] [--minutes 5] [--no-upgrade]
+ *   bun run chain:net [--node FILE] [--next FILE] [--registrations 1000] [--minutes 5]
+ *   [--no-upgrade]
  *
- * `--node` is the node and `--next` the runtime with the next version number; `runtime/build.sh --node` builds both.
+ * `--node` is the node and `--next` the runtime with the next version number;
+ * `runtime/build.sh --node` builds both.
  */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -72,7 +74,10 @@ async function withoutOne(
   );
 }
 
-/** What was voted for before may become final still: waits until two blocks have come without a final one. */
+/**
+ * What was voted for before may become final still: waits until two blocks have come without a
+ * final one.
+ */
 async function standstill(witness: NetworkNode): Promise<Heads> {
   let before = await headsOf(witness);
   await until(
@@ -142,7 +147,10 @@ async function allConfirmed(
   return waiting === 0;
 }
 
-/** By every finalized block: each registration in one extrinsic, which succeeded, and no extrinsic for nothing. */
+/**
+ * By every finalized block: each registration in one extrinsic, which succeeded, and no extrinsic
+ * for nothing.
+ */
 async function check(
   chain: Chain,
   directories: readonly Directory[],
@@ -168,11 +176,13 @@ let network: Network | null = null;
 const directories: Directory[] = [];
 let chain: Chain | null = null;
 try {
-  // A day would pass between the vote and the upgrade: the first state has the vote, and this block its end.
+  // A day would pass between the vote and the upgrade: the first state has the vote, and this block
+  // its end.
   const upgrade = nextRuntime === null ? null : { file: nextRuntime, block: 20 };
   network = await startNetwork(binary, join(scratch.path, "nodes"), upgrade);
   say("three validators and a full node run");
-  // A node that makes no blocks may fall behind on a busy machine; the validator that goes last is asked first.
+  // A node that makes no blocks may fall behind on a busy machine; the validator that goes last is
+  // asked first.
   chain = await Chain.open(network.validators);
   await until(
     "a first final block",

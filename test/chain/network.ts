@@ -1,7 +1,8 @@
 /**
- * A network of real nodes on loopback: validators of the preset `local_testnet` with the kept runtime, each a process
- * with a database of its own, and one node that makes no blocks. Tests end them, start them again and cut them off
- * from the others. The node is built once by `runtime/build.sh --node`; nothing here builds.
+ * A network of real nodes on loopback: validators of the preset `local_testnet` with the kept
+ * runtime, each a process with a database of its own, and one node that makes no blocks. Tests end
+ * them, start them again and cut them off from the others. The node is built once by
+ * `runtime/build.sh --node`; nothing here builds.
  */
 import { closeSync, existsSync, mkdirSync, openSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -50,7 +51,10 @@ export function builtFile(given: string | undefined, built: string): string {
   );
 }
 
-/** As a chain stores it, in a file of the folder: a call may not be as long as the code is without compression. */
+/**
+ * As a chain stores it, in a file of the folder: a call may not be as long as the code is without
+ * compression.
+ */
 export function compressed(runtime: string, folder: string): string {
   const path = join(folder, "next.compressed.wasm");
   const marker = Uint8Array.of(82, 188, 83, 118, 70, 219, 142, 5);
@@ -70,7 +74,10 @@ type Plan = {
   readonly rpcPort: number;
 };
 
-/** `upgrade`: the runtime for which a majority has voted, and the block in which its day of waiting is over. */
+/**
+ * `upgrade`: the runtime for which a majority has voted, and the block in which its day of waiting
+ * is over.
+ */
 type Upgrade = { readonly file: string; readonly block: number };
 
 export async function startNetwork(

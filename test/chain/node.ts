@@ -1,16 +1,17 @@
 /**
- * A node of the reference runtime as a process of its own, so that tests can kill it: block time follows
- * the clock, and blocks come at an interval or on command. The state is in memory. Its `dev_*` calls are
- * those of Chopsticks.
+ * A node of the reference runtime as a process of its own, so that tests can kill it: block time
+ * follows the clock, and blocks come at an interval or on command. The state is in memory. Its
+ * `dev_*` calls are those of Chopsticks.
  *
- *   bun run node.ts [--port 9944] [--interval <ms>|--manual] [--idle <ms>] [--runtime <wasm file>] [--state <file>]
+ *   bun run node.ts [--port 9944] [--interval <ms>|--manual] [--idle <ms>] [--runtime <wasm file>]
+ *   [--state <file>]
  *     [--strict]
  *
- * With an interval, waiting extrinsics get a block at most that long after they came; `--idle` adds empty
- * blocks at that distance; `--runtime` puts another runtime in the place of the specification's; `--state` is
- * what another version made of calls (before.ts), and the next block upgrades it. Prints one line with the endpoint once
- * it listens. Unless it is strict, the chain takes proofs of every version, so that
- * clients that know the interface alone can be tried on it.
+ * With an interval, waiting extrinsics get a block at most that long after they came; `--idle` adds
+ * empty blocks at that distance; `--runtime` puts another runtime in the place of the
+ * specification's; `--state` is what another version made of calls (before.ts), and the next block
+ * upgrades it. Prints one line with the endpoint once it listens. Unless it is strict, the chain
+ * takes proofs of every version, so that clients that know the interface alone can be tried on it.
  */
 import { setupWithServer } from "@acala-network/chopsticks";
 import { BuildBlockMode, setStorage } from "@acala-network/chopsticks-core";
@@ -49,9 +50,9 @@ const { chain } = server;
 await keepCode(chain);
 
 /**
- * The library validates as many extrinsics at a time as come, each in an instance of the runtime of its
- * own, and with twenty of them it answers nothing for minutes: here they are validated one after another.
- * What waits already is not taken twice, as a node's pool does not.
+ * The library validates as many extrinsics at a time as come, each in an instance of the runtime of
+ * its own, and with twenty of them it answers nothing for minutes: here they are validated one
+ * after another. What waits already is not taken twice, as a node's pool does not.
  */
 const submitOne = chain.submitExtrinsic.bind(chain);
 let line: Promise<unknown> = Promise.resolve();
@@ -78,8 +79,9 @@ chain.getBlock = async (hash) => {
 /** Of the last block. The library makes the first one, a slot ahead of the clock. */
 let timeMs = Date.now() + slotMs;
 /**
- * The next block's time is the present, or just after the last one's. The library adds one slot to the time of the block before, so that block has
- * another time while the next one is made; questions about blocks wait meanwhile, because the time of a block never changes.
+ * The next block's time is the present, or just after the last one's. The library adds one slot to
+ * the time of the block before, so that block has another time while the next one is made;
+ * questions about blocks wait meanwhile, because the time of a block never changes.
  */
 const buildNow = async () => {
   const { head } = chain;

@@ -1,6 +1,7 @@
 /**
- * A proxy between the plugin and a node: it passes everything on, and on command it cuts, refuses, or answers in the
- * node's place. So a test can have a node that dies, hangs, lies or loses what it received.
+ * A proxy between the plugin and a node: it passes everything on, and on command it cuts, refuses,
+ * or answers in the node's place. So a test can have a node that dies, hangs, lies or loses what it
+ * received.
  */
 
 type Request = { readonly id: number; readonly method: string; readonly params: unknown[] };

@@ -1,6 +1,7 @@
 /**
- * Random calls for the differential test: most are valid in the present state, some are damaged in one of many ways.
- * Times are a minute or more from any limit, because a call is checked in two blocks.
+ * Random calls for the differential test: most are valid in the present state, some are damaged in
+ * one of many ways. Times are a minute or more from any limit, because a call is checked in two
+ * blocks.
  */
 
 import type {

@@ -1,6 +1,7 @@
 /**
- * A Directory with another operator key, which is another account. It continues on the same outbox once the calls of
- * the former account have ended; the records and deposits of the former account stay its own until it gives them away.
+ * A Directory with another operator key, which is another account. It continues on the same outbox
+ * once the calls of the former account have ended; the records and deposits of the former account
+ * stay its own until it gives them away.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";

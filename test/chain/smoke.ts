@@ -1,8 +1,9 @@
 /**
- * Proves that the kept runtime runs as its specification starts it: a registration of version 3 by an account, the
- * record under the storage key of the specification, a component update, a policy of the owner, and what is refused,
- * with its reason: proofs of others, of other chains and of older versions, and what the keys of a DID decide. Each
- * goes over the same connection that a Directory uses. Exits with 1 at the first surprise.
+ * Proves that the kept runtime runs as its specification starts it: a registration of version 3 by
+ * an account, the record under the storage key of the specification, a component update, a policy
+ * of the owner, and what is refused, with its reason: proofs of others, of other chains and of
+ * older versions, and what the keys of a DID decide. Each goes over the same connection that a
+ * Directory uses. Exits with 1 at the first surprise.
  */
 import { strict as assert } from "node:assert";
 import { createPrivateKey, type KeyObject, sign } from "node:crypto";
@@ -68,8 +69,8 @@ async function read(pallet: string, name: string, key: string): Promise<string> 
 }
 
 /**
- * A general extrinsic: version 5 without a signature, version 0 of the extensions, then era (immortal),
- * nonce, tip and the mode of the metadata hash, all zero, then the call.
+ * A general extrinsic: version 5 without a signature, version 0 of the extensions, then era
+ * (immortal), nonce, tip and the mode of the metadata hash, all zero, then the call.
  */
 function general(call: Call): string {
   const body = Buffer.concat([
@@ -79,7 +80,10 @@ function general(call: Call): string {
   return hex(Buffer.concat([api.createType("Compact<u32>", body.length).toU8a(), body]));
 }
 
-/** Submits a proof and waits for the block. Past the library's own types, which frame these bytes twice. */
+/**
+ * Submits a proof and waits for the block. Past the library's own types, which frame these bytes
+ * twice.
+ */
 async function submit(call: Call): Promise<void> {
   const end = new Promise<void>((done, fail) => {
     const reported = (error: Error | null, status: unknown) => {
@@ -116,7 +120,10 @@ const genesis = api.genesisHash.toHex();
 
 type Registration = { readonly of: string; readonly blob: string; readonly alias?: string };
 
-/** The arguments of a registration that names a chain and an account, and which any account may submit. */
+/**
+ * The arguments of a registration that names a chain and an account, and which any account may
+ * submit.
+ */
 function registration(
   { of, blob, alias }: Registration,
   chainHash: string,
@@ -195,7 +202,8 @@ async function registerForOperator(): Promise<void> {
     blob: `78${Buffer.from(otherDid).toString("hex")}00000000`,
     alias: " Team ",
   };
-  // One after the other: this pool does not put an account's extrinsics in the order of their nonces.
+  // One after the other: this pool does not put an account's extrinsics in the order of their
+  // nonces.
   await register(alice, registration(other, genesis, alice.publicKey));
   await asAccount(alice, "deliveryPolicy", "setDeliveryPolicy", [otherDid, `0x${policy}`]);
   const holder = hex(Buffer.concat([Uint8Array.of(0x78), Buffer.from(otherDid)]));
@@ -310,8 +318,9 @@ async function compareMetadata(): Promise<void> {
 }
 
 /**
- * As a hardware wallet signs, which shows a call by the metadata and signs the hash of that: another program than the one
- * that built the runtime computes it here, from the metadata that the chain reports.
+ * As a hardware wallet signs, which shows a call by the metadata and signs the hash of that:
+ * another program than the one that built the runtime computes it here, from the metadata that the
+ * chain reports.
  */
 async function signWithMetadataHash(): Promise<void> {
   const version = await provider.send<{ specName: string; specVersion: number }>(

@@ -1,6 +1,6 @@
 /**
- * The setup of the chain tests: nodes of the reference runtime as processes that tests may kill, and chain stores with
- * an outbox of their own. Everything is closed in `afterAll`.
+ * The setup of the chain tests: nodes of the reference runtime as processes that tests may kill,
+ * and chain stores with an outbox of their own. Everything is closed in `afterAll`.
  */
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

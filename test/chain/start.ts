@@ -1,6 +1,7 @@
 /**
- * A chain of the reference runtime on a loopback port, from the raw chain specification and without any
- * network: Chopsticks builds a block on request, or as soon as extrinsics wait, and `host.ts` runs the wasm.
+ * A chain of the reference runtime on a loopback port, from the raw chain specification and without
+ * any network: Chopsticks builds a block on request, or as soon as extrinsics wait, and `host.ts`
+ * runs the wasm.
  *
  *   bun run start [--port 9944] [--mode batch|instant|manual]
  */
@@ -65,8 +66,9 @@ export async function startChain({
     port,
   });
   await keepCode(server.chain);
-  // The library builds the first block at once, and reads the clock for its slot and again for its timestamp:
-  // when a slot ends between the two, the runtime refuses that block and the chain stays at its genesis.
+  // The library builds the first block at once, and reads the clock for its slot and again for its
+  // timestamp: when a slot ends between the two, the runtime refuses that block and the chain stays
+  // at its genesis.
   if (server.chain.head.number === 0) {
     await timeTravel(server.chain, Date.now());
     await server.chain.newBlock();
@@ -81,12 +83,15 @@ export async function startChain({
   };
 }
 
-/** The header that the runtime gave the last block: the library takes only its parts from elsewhere. */
+/**
+ * The header that the runtime gave the last block: the library takes only its parts from elsewhere.
+ */
 let sealed: `0x${string}` = "0x";
 
 /**
- * The library hashes all extrinsics in a row where a header has the root of a trie, and a driver that takes that for a
- * root can be shown another body. So each block gets the root that the runtime has computed for it. Before the first one.
+ * The library hashes all extrinsics in a row where a header has the root of a trie, and a driver
+ * that takes that for a root can be shown another body. So each block gets the root that the
+ * runtime has computed for it. Before the first one.
  */
 export function giveTrueRoots(): void {
   const register = Blockchain.prototype.onNewBlock;
@@ -126,7 +131,9 @@ export function runHere(): void {
   answerWith(getAuraSlotDuration.cache, async () => slotMs);
 }
 
-/** Keeps the runtime's code where the library finds it at once: it looks at the specification last. */
+/**
+ * Keeps the runtime's code where the library finds it at once: it looks at the specification last.
+ */
 export async function keepCode({ head }: Blockchain): Promise<void> {
   head.pushStorageLayer().set(stringToHex(":code"), await head.wasm);
 }
@@ -151,9 +158,10 @@ async function callHere(this: Block, ...[method, args, isMocked]: Parameters<Blo
 }
 
 /**
- * The pool of Chopsticks notes the signer of each extrinsic that it is given, and a general extrinsic
- * has none: the library throws where the pool expects a name. The name is used for nothing but counting
- * the pending extrinsics of an account, so a general extrinsic gets one that no account has.
+ * The pool of Chopsticks notes the signer of each extrinsic that it is given, and a general
+ * extrinsic has none: the library throws where the pool expects a name. The name is used for
+ * nothing but counting the pending extrinsics of an account, so a general extrinsic gets one that
+ * no account has.
  */
 export function letPoolTakeGeneralExtrinsics(): void {
   const inherited = findGetter(GenericExtrinsic.prototype, "signer");

@@ -1,6 +1,6 @@
 /**
- * The kept runtime over a state that the version before made of calls (before.ts): its first block upgrades the state,
- * and what was there is read as before and can be changed.
+ * The kept runtime over a state that the version before made of calls (before.ts): its first block
+ * upgrades the state, and what was there is read as before and can be changed.
  */
 import { afterAll, expect, test } from "bun:test";
 import { xxhashAsHex } from "@polkadot/util-crypto";

@@ -1,7 +1,8 @@
 /**
- * Canaries of the virtual chain: each puts one of the faults M1 to M6, or another that was found on real nodes, back
- * into the driver by replacing methods of its classes, and schedules that provoke it must find it. What they answer takes the fault out again. (M7 was in
- * the Directory; test/http/directory.test.ts holds it.)
+ * Canaries of the virtual chain: each puts one of the faults M1 to M6, or another that was found on
+ * real nodes, back into the driver by replacing methods of its classes, and schedules that provoke
+ * it must find it. What they answer takes the fault out again. (M7 was in the Directory;
+ * test/http/directory.test.ts holds it.)
  */
 import { describe, expect, test } from "bun:test";
 import { Endpoints } from "../../src/plugins/chain/endpoints.ts";

@@ -1,7 +1,8 @@
 /**
- * A virtual chain: blocks with true header hashes, forks, lagging finality, runtime upgrades, and a state that the
- * ledger's own rules change. Extrinsics are decoded and verified here by an independent reading of their bytes:
- * sr25519 or Ed25519 over call, extensions, versions, genesis and the hash of the block at which the era begins.
+ * A virtual chain: blocks with true header hashes, forks, lagging finality, runtime upgrades, and a
+ * state that the ledger's own rules change. Extrinsics are decoded and verified here by an
+ * independent reading of their bytes: sr25519 or Ed25519 over call, extensions, versions, genesis
+ * and the hash of the block at which the era begins.
  */
 import { Keyring } from "@polkadot/api";
 import { cryptoWaitReady, sr25519Verify } from "@polkadot/util-crypto";
@@ -71,7 +72,10 @@ type Operator = {
 
 await cryptoWaitReady();
 const pair = new Keyring({ type: "sr25519" }).addFromUri("//Alice");
-/** A key of each kind that an operator may have; the JavaScript of sr25519 takes twenty times as long. */
+/**
+ * A key of each kind that an operator may have; the JavaScript of sr25519 takes twenty times as
+ * long.
+ */
 const signers = [
   keyOf("operator"),
   { publicKey: Uint8Array.from(pair.publicKey), sign: (message: Uint8Array) => pair.sign(message) },
@@ -82,7 +86,10 @@ function sr25519Of(signature: Uint8Array, message: Uint8Array, publicKey: Uint8A
   return sr25519Verify(message, signature, publicKey);
 }
 
-/** It remembers what it has signed, so that only other signatures need the arithmetic to be verified. */
+/**
+ * It remembers what it has signed, so that only other signatures need the arithmetic to be
+ * verified.
+ */
 export function operatorOf(scheme: 0 | 1): {
   readonly key: OperatorKey;
   readonly operator: Operator;
@@ -187,7 +194,9 @@ export class VirtualChain {
     return at?.number === number ? at : null;
   }
 
-  /** A block on `parent` of what a pool offers, in its order; the best one when it is the highest. */
+  /**
+   * A block on `parent` of what a pool offers, in its order; the best one when it is the highest.
+   */
   produce(parent: VirtualBlock, offered: readonly DecodedExtrinsic[]): VirtualBlock {
     const block = this.build(parent, offered);
     if (block.number > this.best.number) this.moveTo(block);
@@ -307,8 +316,9 @@ function written(state: State, did: Did, { account, aliases: change }: Applied):
 const decodedMemo = new Map<string, DecodedExtrinsic | null>();
 
 /**
- * The bytes of an extrinsic of the reference runtime: CheckMortality, CheckNonce, ChargeTransactionPayment and
- * CheckMetadataHash add bytes, in this order. `null` for anything else.
+ * The bytes of an extrinsic of the reference runtime: CheckMortality, CheckNonce,
+ * ChargeTransactionPayment and CheckMetadataHash add bytes, in this order. `null` for anything
+ * else.
  */
 export function decodeExtrinsic(hex: string): DecodedExtrinsic | null {
   const known = decodedMemo.get(hex);
@@ -326,7 +336,8 @@ function decodeBytes(hex: string): DecodedExtrinsic | null {
   let at = first;
   const isSigned = bytes[at] === 0x84;
   if (!isSigned && (bytes[at] !== 0x45 || bytes[at + 1] !== 0)) return null;
-  // A signature follows the version, the kind and the bytes of the account, and the kind of the key.
+  // A signature follows the version, the kind and the bytes of the account, and the kind of the
+  // key.
   const scheme = bytes[at + 34] ?? 0;
   if (isSigned && (bytes[at + 1] !== 0 || scheme > 1)) return null;
   const signature = isSigned ? bytes.subarray(at + 35, at + 99) : null;

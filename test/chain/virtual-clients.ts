@@ -1,6 +1,7 @@
 /**
- * The clients of the virtual world: they hand calls to the driver until it takes them, wait for their ends, and look
- * whether a DID that was confirmed is there, and proven when it is self-certifying.
+ * The clients of the virtual world: they hand calls to the driver until it takes them, wait for
+ * their ends, and look whether a DID that was confirmed is there, and proven when it is
+ * self-certifying.
  */
 import { verifyEd25519 } from "../../src/core/codec/crypto.ts";
 import type { Did } from "../../src/core/codec/did.ts";
@@ -68,7 +69,10 @@ export async function client(world: World, label: string): Promise<void> {
   await checkPresence(world, identity);
 }
 
-/** Registers a self-certifying DID, changes its document and its root key, and looks at its proof after each change. */
+/**
+ * Registers a self-certifying DID, changes its document and its root key, and looks at its proof
+ * after each change.
+ */
 export async function namedClient(world: World, label: string): Promise<void> {
   const { time, chain, key } = world;
   await time.sleep(firstCallMs(world));
@@ -194,7 +198,10 @@ async function perform(world: World, identity: Identity, call: LedgerCall): Prom
   }
 }
 
-/** `null` for no answer within a minute, as when the process dies, and for a store that is unavailable. */
+/**
+ * `null` for no answer within a minute, as when the process dies, and for a store that is
+ * unavailable.
+ */
 async function patient<T>(world: World, work: Promise<T>): Promise<T | null> {
   const answer = work.catch((error: unknown) => {
     if (error instanceof StoreError && error.code === "unavailable") return null;

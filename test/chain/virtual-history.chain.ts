@@ -1,8 +1,9 @@
 /**
- * What a new Directory reads of an old chain, in the virtual world: over an upgrade that moved the indices of calls, from
- * nodes that have discarded the states of before, with and without an archive node; from a node that shows other blocks by
- * their numbers; and what a disagreement about one DID costs the others. What can't be read is said. Then the canaries: each takes
- * one rule out of the driver again, and its schedule must find that.
+ * What a new Directory reads of an old chain, in the virtual world: over an upgrade that moved the
+ * indices of calls, from nodes that have discarded the states of before, with and without an
+ * archive node; from a node that shows other blocks by their numbers; and what a disagreement about
+ * one DID costs the others. What can't be read is said. Then the canaries: each takes one rule out
+ * of the driver again, and its schedule must find that.
  */
 import { describe, expect, test } from "bun:test";
 import { Endpoints } from "../../src/plugins/chain/endpoints.ts";
@@ -15,7 +16,9 @@ import { isClean, type Verdict } from "./virtual-verdict.ts";
 
 const minuteMs = 60_000;
 const hourMs = 60 * minuteMs;
-/** When another Directory begins: the states of the first blocks are gone from nodes that keep 64. */
+/**
+ * When another Directory begins: the states of the first blocks are gone from nodes that keep 64.
+ */
 const freshMs = hourMs;
 const named = { calls: 3, names: true, callsUntilMs: 2 * minuteMs, lasting: [] } as const;
 
@@ -85,7 +88,10 @@ test("a new Directory needs no states of before where no upgrade was", async () 
   expect([unprovenAtEnd, lines]).toEqual([0, 0]);
 });
 
-/** The node in use gives the blocks before the upgrade the runtime of after, while a new Directory reads. */
+/**
+ * The node in use gives the blocks before the upgrade the runtime of after, while a new Directory
+ * reads.
+ */
 const wrongRuntime = (endpoints: number): ScheduleOptions => ({
   ...upgraded(Array.from({ length: endpoints }, () => archive)),
   lasting: [

@@ -1,8 +1,9 @@
 /**
- * Faults that stay, in the virtual world: one of two or three endpoints stands still, is gone, or does one thing wrong
- * for good, the one in use or another one; and a clock that was wrong. Every call ends right, in about the time that one
- * honest endpoint would need, and an outage is one line of the log. Then the canaries: each takes one rule out of
- * the driver again, and its schedule must find that.
+ * Faults that stay, in the virtual world: one of two or three endpoints stands still, is gone, or
+ * does one thing wrong for good, the one in use or another one; and a clock that was wrong. Every
+ * call ends right, in about the time that one honest endpoint would need, and an outage is one line
+ * of the log. Then the canaries: each takes one rule out of the driver again, and its schedule must
+ * find that.
  */
 import { describe, expect, test } from "bun:test";
 import { Connections } from "../../src/plugins/chain/connections.ts";
@@ -24,7 +25,10 @@ import { isClean, type Verdict } from "./virtual-verdict.ts";
 const minuteMs = 60_000;
 const hourMs = 60 * minuteMs;
 const calls = 20;
-/** Ten minutes without a second endpoint, one round of 16 blocks with a node that includes nothing, and what follows. */
+/**
+ * Ten minutes without a second endpoint, one round of 16 blocks with a node that includes nothing,
+ * and what follows.
+ */
 const waitMsMax = 20 * minuteMs;
 /** An outage of an endpoint is one line, whatever it leads to. */
 const linesMax = 1;
@@ -80,8 +84,8 @@ describe("one endpoint for good", () => {
 
 describe("an endpoint in use that lies about records and blocks", () => {
   /**
-   * Without what the driver refuses: reads come from one endpoint, ends of calls do not. Of two that disagree about a
-   * record, calls wait.
+   * Without what the driver refuses: reads come from one endpoint, ends of calls do not. Of two
+   * that disagree about a record, calls wait.
    */
   const wrongEnds = async (fault: Lasting["fault"], endpoints: number) => {
     const lasting = [{ node: 0, fault, fromMs: 8 * minuteMs }];
@@ -133,7 +137,10 @@ describe("a clock", () => {
 });
 
 describe("without a second endpoint", () => {
-  /** The calls that came after the ten minutes, far enough apart for the pool to be empty between them. */
+  /**
+   * The calls that came after the ten minutes, far enough apart for the pool to be empty between
+   * them.
+   */
   const lateWaitMs = ({ waits }: Verdict) =>
     Math.max(...waits.filter(({ atMs }) => atMs > 13 * minuteMs).map(({ waitMs }) => waitMs));
 

@@ -1,7 +1,8 @@
 /**
- * Lies that end, in the virtual world, and what they leave behind: nothing. A nonce that is too high for some seconds, with
- * no later call to fill the gap; a body that is the root node of its trie. Then the canaries: each takes one rule out of
- * the driver again, and its schedule must find that.
+ * Lies that end, in the virtual world, and what they leave behind: nothing. A nonce that is too
+ * high for some seconds, with no later call to fill the gap; a body that is the root node of its
+ * trie. Then the canaries: each takes one rule out of the driver again, and its schedule must find
+ * that.
  */
 import { describe, expect, test } from "bun:test";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
@@ -16,7 +17,10 @@ import { isClean, type Verdict } from "./virtual-verdict.ts";
 
 const minuteMs = 60_000;
 
-/** 64 blocks, in which an extrinsic above a gap outlives, and some in which its call is signed again. */
+/**
+ * 64 blocks, in which an extrinsic above a gap outlives, and some in which its call is signed
+ * again.
+ */
 const outlivedMsMax = 384_000 + 2 * minuteMs;
 
 /** What is wrong, if anything. */
@@ -31,7 +35,10 @@ function flawsOf(verdict: Verdict, calls: number, waitMsMax: number): readonly u
 }
 
 const signers = 5;
-/** Of the node in use, from just before the calls until twenty seconds after, and no call comes later. */
+/**
+ * Of the node in use, from just before the calls until twenty seconds after, and no call comes
+ * later.
+ */
 const wrongNonce = (endpoints: number): ScheduleOptions => ({
   calls: signers,
   endpoints,
@@ -57,7 +64,9 @@ async function flawsIn(options: ScheduleOptions, waitMsMax: number): Promise<rea
   return flaws;
 }
 
-/** As it was before the agreed head decided, and before a gap had to be closed by those above it. */
+/**
+ * As it was before the agreed head decided, and before a gap had to be closed by those above it.
+ */
 const headOfOne = () =>
   replace(Endpoints.prototype, {
     nonce(this: Endpoints) {

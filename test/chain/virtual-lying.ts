@@ -1,9 +1,11 @@
 /**
- * One endpoint of one to three does one thing wrong for three minutes, for half an hour, or for good, in the virtual
- * world: every kind of lie and of silence. Nothing that was accepted may be lost, doubled or said wrongly, and once the
- * endpoint is honest again, or another one is, nothing may wait.
+ * One endpoint of one to three does one thing wrong for three minutes, for half an hour, or for
+ * good, in the virtual world: every kind of lie and of silence. Nothing that was accepted may be
+ * lost, doubled or said wrongly, and once the endpoint is honest again, or another one is, nothing
+ * may wait.
  *
- * `bun run chain:lying [schedules of each kind] [calls] [endpoints]` prints a line for each kind with a finding.
+ * `bun run chain:lying [schedules of each kind] [calls] [endpoints]` prints a line for each kind
+ * with a finding.
  */
 import { type Lasting, runSchedule } from "./virtual-schedule.ts";
 import type { Verdict } from "./virtual-verdict.ts";
@@ -33,7 +35,9 @@ const faults: readonly Lasting["fault"][] = [
   "reasons",
 ];
 const lengthsMs = [3 * minuteMs, 30 * minuteMs, null];
-/** Two that disagree about a state for good: what it decides waits for as long, and the log says so. */
+/**
+ * Two that disagree about a state for good: what it decides waits for as long, and the log says so.
+ */
 const ofTwo: readonly Lasting["fault"][] = ["nonce", "version", "expiry", "records", "reasons"];
 
 type Kind = {

@@ -1,7 +1,7 @@
 /**
- * A node of the virtual chain, as far as the driver speaks with one: a pool with its refusals (1010, 1012, 1013,
- * 1014, 1016) and its bans of half an hour, pruned states, and on command a node that is down, silent, frozen,
- * swallows what it takes, or lies.
+ * A node of the virtual chain, as far as the driver speaks with one: a pool with its refusals
+ * (1010, 1012, 1013, 1014, 1016) and its bans of half an hour, pruned states, and on command a node
+ * that is down, silent, frozen, swallows what it takes, or lies.
  */
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
 import { encodeWith } from "../../src/core/codec/scale.ts";
@@ -336,7 +336,7 @@ export class VirtualNode {
     return lie === "runtime" ? this.finalized.state.specVersion : specVersion;
   }
 
-  // ------------------------------------------------------------------------------------------------- storage
+  // --------------------------------------------------------------------------------------- storage
 
   private storage(keys: readonly string[], hash: unknown): unknown {
     const block = this.stateOf(hash);
@@ -402,7 +402,7 @@ export class VirtualNode {
     }
   }
 
-  // ---------------------------------------------------------------------------------------------------- pool
+  // ------------------------------------------------------------------------------------------ pool
 
   private submit(hex: string): string {
     const { chain, time } = this.parts;
@@ -450,7 +450,10 @@ export class VirtualNode {
     return [...this.pool.values()].sort((a, b) => (a.nonce ?? -1) - (b.nonce ?? -1));
   }
 
-  /** A new best block: what it holds leaves the pool, and so does what can't be valid any more, which is banned. */
+  /**
+   * A new best block: what it holds leaves the pool, and so does what can't be valid any more,
+   * which is banned.
+   */
   prune(): void {
     const { chain } = this.parts;
     for (const [hash, extrinsic] of this.pool) {

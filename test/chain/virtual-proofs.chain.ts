@@ -1,7 +1,8 @@
 /**
- * Key proofs in the virtual world: after each change a self-certifying DID has the proof that leads to its record,
- * though the driver is killed between blocks, away while DIDs change, or on nodes that have discarded what it needs.
- * What no endpoint has any more is `null` and never wrong, and an archive node fills it.
+ * Key proofs in the virtual world: after each change a self-certifying DID has the proof that leads
+ * to its record, though the driver is killed between blocks, away while DIDs change, or on nodes
+ * that have discarded what it needs. What no endpoint has any more is `null` and never wrong, and
+ * an archive node fills it.
  */
 import { describe, expect, test } from "bun:test";
 import { ChainSession } from "../../src/plugins/chain/session.ts";

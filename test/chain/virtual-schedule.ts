@@ -1,8 +1,9 @@
 /**
- * One schedule of the virtual world: clients hand calls to a driver that dies and comes back, over nodes that go
- * down, fall silent, freeze, ban, swallow, lie and fork, on a chain that forks, stalls and is upgraded. A seed decides all
- * of it; the keys that sign are the only thing that differs from run to run. The verdict compares what the driver
- * answered with what the finalized chain holds.
+ * One schedule of the virtual world: clients hand calls to a driver that dies and comes back, over
+ * nodes that go down, fall silent, freeze, ban, swallow, lie and fork, on a chain that forks,
+ * stalls and is upgraded. A seed decides all of it; the keys that sign are the only thing that
+ * differs from run to run. The verdict compares what the driver answered with what the finalized
+ * chain holds.
  */
 import type { ChainOptions } from "../../src/plugins/chain/chain.ts";
 import { openLedger } from "../../src/plugins/chain/driver.ts";
@@ -35,7 +36,10 @@ export type ScheduleOptions = {
   /** Only these faults happen. */
   readonly faults?: readonly FaultKind[];
   readonly lies?: readonly Lie[];
-  /** Of the operator's key: 0 is Ed25519; 1 is sr25519, which is slow, so one seed of eight has it: not the first. */
+  /**
+   * Of the operator's key: 0 is Ed25519; 1 is sr25519, which is slow, so one seed of eight has it:
+   * not the first.
+   */
   readonly scheme?: 0 | 1;
   /** When a call that has not ended is stuck; eight hours by default. */
   readonly endMs?: number;
@@ -53,11 +57,15 @@ export type ScheduleOptions = {
   readonly keepsStates?: readonly number[];
   /** The block with an upgrade to a runtime whose pallets have other indices. */
   readonly movedAt?: number;
-  /** When another Directory takes its place, which has an outbox of its own and has seen no block. */
+  /**
+   * When another Directory takes its place, which has an outbox of its own and has seen no block.
+   */
   readonly freshAtMs?: number;
   /** When a node is down. */
   readonly outage?: { readonly node: number; readonly fromMs: number; readonly untilMs: number };
-  /** When clients hand over their calls, in ms since the beginning; by default within 15 minutes. */
+  /**
+   * When clients hand over their calls, in ms since the beginning; by default within 15 minutes.
+   */
   readonly callsFromMs?: number;
   readonly callsUntilMs?: number;
   /** How long the world goes on after the last client. */
@@ -201,7 +209,7 @@ function optionsOf(endpoints: number): ChainOptions {
   return parsed.options;
 }
 
-// ------------------------------------------------------------------------------------------------- the driver
+// -------------------------------------------------------------------------------------- the driver
 
 /** A process of its own: killed, it does nothing more, and what it was writing is not written. */
 function startDriver(world: World): void {
@@ -255,7 +263,7 @@ function startDriver(world: World): void {
   };
 }
 
-// -------------------------------------------------------------------------------------------------- the chain
+// --------------------------------------------------------------------------------------- the chain
 
 function makeBlocks(world: World): void {
   const { time, chance, chain, nodes } = world;
@@ -301,7 +309,7 @@ function gossip(up: readonly VirtualNode[], chance: Chance): void {
         if (!to.state.swallows && chance.likely(0.8)) to.pool.set(hash, extrinsic);
 }
 
-// ------------------------------------------------------------------------------------------------- the faults
+// -------------------------------------------------------------------------------------- the faults
 
 /** Without those that were added later: a seed of before plans the same schedule with these. */
 export const firstFaultKinds = [
@@ -404,7 +412,8 @@ function begin(world: World, { kind, node, lie, lengthMs }: Fault): void {
     case "upgrade":
       if (chain.upgradeAt !== Number.POSITIVE_INFINITY) return;
       chain.upgradeAt = chain.best.number + 2;
-      // Real nodes compile the new runtime first, all at once: they make no blocks and answer no one.
+      // Real nodes compile the new runtime first, all at once: they make no blocks and answer no
+      // one.
       if (kind === "slow upgrade") {
         const stop = () =>
           nodes.map((one) => one.disturb({ isSilent: true, frozen: one.best }, lengthMs));

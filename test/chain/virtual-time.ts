@@ -1,6 +1,7 @@
 /**
- * Time and chance that a seed decides: timers run in their order without waiting, and between two of them everything
- * that was promised is settled. A process of the virtual world has a host of its own, which can be killed.
+ * Time and chance that a seed decides: timers run in their order without waiting, and between two
+ * of them everything that was promised is settled. A process of the virtual world has a host of its
+ * own, which can be killed.
  */
 import TinyQueue from "tinyqueue";
 

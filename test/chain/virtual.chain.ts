@@ -1,7 +1,8 @@
 /**
- * The driver in the virtual world: whatever nodes, connections and the process do, every call that was answered ends
- * once and truthfully. Here ten schedules of 100 calls, and 79 and one of 1,000 with `WAYPOST_TEST_WHOLE=1`;
- * `bun run chain:virtual 100000 1000` runs as many as wanted, a second of a processor for 400 calls. A seed that finds something is kept in `kept`.
+ * The driver in the virtual world: whatever nodes, connections and the process do, every call that
+ * was answered ends once and truthfully. Here ten schedules of 100 calls, and 79 and one of 1,000
+ * with `WAYPOST_TEST_WHOLE=1`; `bun run chain:virtual 100000 1000` runs as many as wanted, a second
+ * of a processor for 400 calls. A seed that finds something is kept in `kept`.
  */
 import { describe, expect, test } from "bun:test";
 import { times } from "../support/whole.ts";
@@ -59,7 +60,10 @@ describe("no call is lost, doubled, falsely ended or stuck", () => {
     }
   });
 
-  /** A lagging second endpoint without the DID yet, an endpoint that bore itself out, a proof that lived twice. */
+  /**
+   * A lagging second endpoint without the DID yet, an endpoint that bore itself out, a proof that
+   * lived twice.
+   */
   const kept = [1099, 1136, 58, 3075];
   test("in the schedules that found something once", async () => {
     for (const seed of kept)

@@ -1,6 +1,6 @@
 /**
- * The bus over nats-server keeps the contract while the server is killed, slow, restarted or strict. Reports when this
- * machine has no server.
+ * The bus over nats-server keeps the contract while the server is killed, slow, restarted or
+ * strict. Reports when this machine has no server.
  */
 import { heapStats } from "bun:jsc";
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
@@ -34,7 +34,9 @@ async function until(holds: () => boolean | Promise<boolean>, msMax = 60_000): P
   }
 }
 
-/** A bus opens after two seconds without its server too, which a busy machine may take to connect. */
+/**
+ * A bus opens after two seconds without its server too, which a busy machine may take to connect.
+ */
 const untilConnected = (pair: readonly Bus[]) =>
   until(() => pair.every((bus) => bus.stats().connected));
 

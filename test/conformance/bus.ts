@@ -1,6 +1,6 @@
 /**
- * The conformance kit of the bus: the laws of `storage/bus.ts` as cases that run over any driver. A target
- * opens two ends of one bus; a bus within one process gives the same one twice.
+ * The conformance kit of the bus: the laws of `storage/bus.ts` as cases that run over any driver. A
+ * target opens two ends of one bus; a bus within one process gives the same one twice.
  */
 import { describe, expect, test } from "bun:test";
 import type { Bus, BusEnvironment } from "../../src/storage/bus.ts";

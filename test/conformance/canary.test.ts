@@ -1,6 +1,6 @@
 /**
- * The kit proves itself: each driver below is the memory driver with one bug planted, and at least one
- * case of the kit must catch it.
+ * The kit proves itself: each driver below is the memory driver with one bug planted, and at least
+ * one case of the kit must catch it.
  */
 import { describe, expect, test } from "bun:test";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";

@@ -1,7 +1,7 @@
 /**
- * Operations that one commit gathers are decided in the order of their calls: a mailbox over an index answers as the
- * naive twin does, whatever stores, acknowledgements and expiries meet, loses nothing when blocks are freed, and takes
- * out a bounded number of rows that are due.
+ * Operations that one commit gathers are decided in the order of their calls: a mailbox over an
+ * index answers as the naive twin does, whatever stores, acknowledgements and expiries meet, loses
+ * nothing when blocks are freed, and takes out a bounded number of rows that are due.
  */
 import { describe, expect, test } from "bun:test";
 import type { Uuid } from "../../src/core/codec/did.ts";

@@ -1,7 +1,8 @@
 /**
- * The conformance kit: the laws of `storage/contract.ts` as cases that run over any driver. For authors
- * of plugins: a test file of ten lines calls `runConformance` with how to open a fresh store (see
- * docs/plugins.md). A waived case needs a reason, and must really fail: a waiver can only shrink.
+ * The conformance kit: the laws of `storage/contract.ts` as cases that run over any driver. For
+ * authors of plugins: a test file of ten lines calls `runConformance` with how to open a fresh
+ * store (see docs/plugins.md). A waived case needs a reason, and must really fail: a waiver can
+ * only shrink.
  */
 import { describe, expect, test } from "bun:test";
 import { fault } from "../../src/core/fault.ts";
@@ -21,7 +22,9 @@ import { modelCases } from "./model.ts";
 import { receiptsCases, replayCases } from "./records.ts";
 import { storeCases } from "./store.ts";
 
-/** What a case is given: a fresh store, and for stores that last a way to close and open it again. */
+/**
+ * What a case is given: a fresh store, and for stores that last a way to close and open it again.
+ */
 export type Subject = {
   readonly store: Store;
   /** Closes the store and opens the same data; `null` for a store that keeps nothing. */
@@ -29,7 +32,10 @@ export type Subject = {
   readonly expiry: ExpiryUnit;
 };
 
-/** What one step of a mailbox's `expire` frees: single records, or whole spans of time when they are over. */
+/**
+ * What one step of a mailbox's `expire` frees: single records, or whole spans of time when they are
+ * over.
+ */
 export type ExpiryUnit = "records" | "spans";
 
 export type ConformanceCase = {
@@ -43,11 +49,15 @@ export type ConformanceCase = {
 
 export type ConformanceTarget = {
   readonly name: string;
-  /** What the plugin provides. Only cases of these run, and a store that lacks one of them fails. */
+  /**
+   * What the plugin provides. Only cases of these run, and a store that lacks one of them fails.
+   */
   readonly provides: readonly CapabilityName[];
   /** A store that is empty and shares nothing with the others. */
   readonly open: (environment: StoreEnvironment) => Promise<Store>;
-  /** Opens what `store`, already closed, held; `null` for a driver that keeps everything in memory. */
+  /**
+   * Opens what `store`, already closed, held; `null` for a driver that keeps everything in memory.
+   */
   readonly reopen: ((store: Store, environment: StoreEnvironment) => Promise<Store>) | null;
   /** `records` unless it is said. */
   readonly expiry?: ExpiryUnit;

@@ -1,6 +1,6 @@
 /**
- * The ledger's cases prove themselves: each ledger below is the memory driver's with one bug planted, and at
- * least one case must catch it.
+ * The ledger's cases prove themselves: each ledger below is the memory driver's with one bug
+ * planted, and at least one case must catch it.
  */
 import { describe, expect, test } from "bun:test";
 import type { Did } from "../../src/core/codec/did.ts";

@@ -1,6 +1,6 @@
 /**
- * Laws of the ledger capability. The cases sign real calls for DIDs of their own, so they run over an
- * embedded ledger and over a chain that others use as well; they read no time but the present.
+ * Laws of the ledger capability. The cases sign real calls for DIDs of their own, so they run over
+ * an embedded ledger and over a chain that others use as well; they read no time but the present.
  */
 
 import { expect } from "bun:test";

@@ -1,5 +1,6 @@
 /**
- * The LMDB driver keeps the contract, also across reopening. Drivers that bound the ids they remember share them like entries.
+ * The LMDB driver keeps the contract, also across reopening. Drivers that bound the ids they
+ * remember share them like entries.
  */
 import { expect, test } from "bun:test";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";

@@ -1,6 +1,6 @@
 /**
- * The cases of logs prove themselves: each store below is the memory driver's with one bug planted in its logs, and at
- * least one case must catch it.
+ * The cases of logs prove themselves: each store below is the memory driver's with one bug planted
+ * in its logs, and at least one case must catch it.
  */
 import { describe, expect, test } from "bun:test";
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";

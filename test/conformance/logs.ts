@@ -111,7 +111,8 @@ export const logCases: readonly ConformanceCase[] = [
       const rest = { after: 201, entries: of.entries.slice(201), within };
       expect((await logs.copy(origin, rest))?.root).toEqual(of.root());
       const entryBytes = of.entries.reduce((sum, entry) => sum + entry.length, 0);
-      // The map holds each key with its value, in pages that chance splits: 2.2 to 2.8 times the entries here.
+      // The map holds each key with its value, in pages that chance splits: 2.2 to 2.8 times the
+      // entries here.
       expect(await logs.copiedBytes(origin)).toBeGreaterThan(entryBytes + 600 * 64);
       expect(await logs.copiedBytes(origin)).toBeLessThan(4 * entryBytes);
       expect(await logs.copiedBytes("none.example/log")).toBe(0);

@@ -1,6 +1,6 @@
 /**
- * Laws of the mailbox: labels and the places of a quota, reading by ids, mailboxes of several lives of a
- * DID, and times that go back by the skew of clocks.
+ * Laws of the mailbox: labels and the places of a quota, reading by ids, mailboxes of several lives
+ * of a DID, and times that go back by the skew of clocks.
  */
 import { expect } from "bun:test";
 import { type Did, mailboxOf } from "../../src/core/codec/did.ts";
@@ -34,7 +34,10 @@ function labelCase(name: string, run: (mailbox: Mailbox) => Promise<void>): Conf
 const large = Number.MAX_SAFE_INTEGER;
 const full = (label: string) => ({ kind: "full", scope: "pool", label }) as const;
 
-/** A place in the pool `floors`, of two entries for each sender, and behind it one in the pool `rest`. */
+/**
+ * A place in the pool `floors`, of two entries for each sender, and behind it one in the pool
+ * `rest`.
+ */
 const floorOf = (label: string, changes: Partial<MailboxPlace> = {}): MailboxPlace => ({
   own: { label, entriesMax: 2, bytesMax: large },
   pool: "floors",

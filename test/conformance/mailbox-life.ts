@@ -1,5 +1,6 @@
 /**
- * Laws of the mailbox: chunk groups, expiry, what is kept after it, and to whom the bytes of an answer belong.
+ * Laws of the mailbox: chunk groups, expiry, what is kept after it, and to whom the bytes of an
+ * answer belong.
  */
 import { expect } from "bun:test";
 import type { Mailbox } from "../../src/storage/contract.ts";
@@ -31,7 +32,10 @@ function mailboxCase(name: string, run: CaseRun): ConformanceCase {
   };
 }
 
-/** The bytes that each read answers of the first three entries: envelopes and, once expired, a preview. */
+/**
+ * The bytes that each read answers of the first three entries: envelopes and, once expired, a
+ * preview.
+ */
 async function bytesOfReads(mailbox: Mailbox): Promise<Uint8Array[]> {
   const listed = await listAll(mailbox, alice, pageOf());
   const read = await mailbox.read(alice, [id(0), id(1), id(2)], 2_000);

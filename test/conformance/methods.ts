@@ -1,4 +1,6 @@
-/** Every method of every capability; a method that the contract gains or loses is a type error here. */
+/**
+ * Every method of every capability; a method that the contract gains or loses is a type error here.
+ */
 import type { Capabilities, CapabilityName } from "../../src/storage/contract.ts";
 
 export const capabilityMethods = {

@@ -1,6 +1,7 @@
 /**
- * Random sequences of operations, played to a driver and to the naive twin, whose answers must be the
- * same. Time moves forward, stores are closed and opened now and then, and a failure names its seed.
+ * Random sequences of operations, played to a driver and to the naive twin, whose answers must be
+ * the same. Time moves forward, stores are closed and opened now and then, and a failure names its
+ * seed.
  */
 import { expect } from "bun:test";
 import type { MailboxKey, Uuid } from "../../src/core/codec/did.ts";
@@ -12,7 +13,10 @@ import type { ConformanceCase } from "./kit.ts";
 import { bytesOf, chunkOf, did, id, ids, seeded } from "./samples.ts";
 import { openTwin, type Twin } from "./twin.ts";
 
-/** Seeds 5 and 44 once found a group that was read back with chunks of two lives, and a refusal that left a trace. */
+/**
+ * Seeds 5 and 44 once found a group that was read back with chunks of two lives, and a refusal that
+ * left a trace.
+ */
 const seeds = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 44];
 const stepsPerSeed = 400;
 /** Small enough that ids meet again, groups fill and quotas bind. */
@@ -74,7 +78,9 @@ const withLarger = (seed: number): Game => ({
   name: `seed ${seed}, larger mailboxes`,
 });
 
-/** One of each kind, and the seeds that once found something, come first: a slow driver plays those. */
+/**
+ * One of each kind, and the seeds that once found something, come first: a slow driver plays those.
+ */
 const first = [plain(5), withShare(1), plain(44), withLarger(1)];
 const all = [...seeds.map(plain), ...[1, 2, 3, 4, 5].map(withShare), ...[1, 2, 3].map(withLarger)];
 const names = new Set(first.map(({ name }) => name));
@@ -176,7 +182,10 @@ class Play {
     expect(await mailbox.store(entry, limits)).toEqual(this.twin.store(entry, limits));
   }
 
-  /** Calls made together happen as if in some order: the sums must come out the same as in order of call. */
+  /**
+   * Calls made together happen as if in some order: the sums must come out the same as in order of
+   * call.
+   */
   private async burst(mailbox: Mailbox): Promise<void> {
     const [entry, limits] = [this.entry(), this.limits()];
     const outcomes = await Promise.all([1, 2, 3].map(() => mailbox.store(entry, limits)));

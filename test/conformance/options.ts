@@ -1,6 +1,6 @@
 /**
- * Helpers of the tests of drivers: options as the plugin's own schema parses them, and capabilities with replaced
- * methods.
+ * Helpers of the tests of drivers: options as the plugin's own schema parses them, and capabilities
+ * with replaced methods.
  */
 import type { Capabilities, StoragePlugin } from "../../src/storage/contract.ts";
 import { capabilityMethods } from "./methods.ts";

@@ -1,8 +1,9 @@
 /**
- * The PostgreSQL driver keeps the contract, on a server of its own. Reports when this machine has no server.
- * `WAYPOST_TEST_WHOLE=1` plays all random games, which take a minute of processor time in the server.
- * `WAYPOST_TEST_POSTGRES=postgres://user@host:5432/database bun test test/conformance/postgres.test.ts --timeout 60000`
- * uses an empty database that is given, such as one with Citus.
+ * The PostgreSQL driver keeps the contract, on a server of its own. Reports when this machine has
+ * no server. `WAYPOST_TEST_WHOLE=1` plays all random games, which take a minute of processor time
+ * in the server. `WAYPOST_TEST_POSTGRES=postgres://user@host:5432/database bun test
+ * test/conformance/postgres.test.ts --timeout 60000` uses an empty database that is given, such as
+ * one with Citus.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { isFault } from "../../src/core/fault.ts";
@@ -35,7 +36,10 @@ const settings = (schema: string) =>
     connections: 3,
   });
 
-/** Three databases: the schemas `sharded`, `sharded_east` and `sharded_west` have a third of the places each. */
+/**
+ * Three databases: the schemas `sharded`, `sharded_east` and `sharded_west` have a third of the
+ * places each.
+ */
 const sharded = () => ({
   ...settings("sharded"),
   shards: Object.fromEntries(
@@ -54,7 +58,10 @@ const empty = `do $$ declare one text; used boolean; begin
   end loop;
 end $$`;
 
-/** As a newer program leaves a schema that this one may read: another version, and a column more in each table. */
+/**
+ * As a newer program leaves a schema that this one may read: another version, and a column more in
+ * each table.
+ */
 const upgrade = `do $$ declare one record; begin
   for one in select c.oid::regclass as name from pg_class c where c.relnamespace = '{s}'::regnamespace
     and c.relkind in ('r', 'p') and not c.relispartition and c.relname not in ('place', 'meta')
@@ -68,7 +75,10 @@ const migrated = new Set<string>();
 /** A connection to each schema that lasts, by its name. */
 const cleaners = new Map<string, Awaited<ReturnType<typeof openPool>>>();
 
-/** Schemas without a row: made at their first use, which takes longer than most laws, and emptied from then on. */
+/**
+ * Schemas without a row: made at their first use, which takes longer than most laws, and emptied
+ * from then on.
+ */
 async function emptied(options: PostgresOptions, statements = [empty]): Promise<PostgresOptions> {
   if (!migrated.has(options.schema)) await migratePostgres(options, undefined, 1);
   migrated.add(options.schema);

@@ -1,6 +1,6 @@
 /**
- * The naive twin: a mailbox as one list that every operation walks through. Slow on purpose; drivers must answer like
- * it.
+ * The naive twin: a mailbox as one list that every operation walks through. Slow on purpose;
+ * drivers must answer like it.
  */
 import type { MailboxKey, Uuid } from "../../src/core/codec/did.ts";
 import type {

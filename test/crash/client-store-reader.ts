@@ -1,7 +1,7 @@
 /**
- * A program with the local store of the SDK in a file, for `client-store.test.ts`: prints what `messages` hands over, and
- * dies right after the commit of a message, before it can acknowledge it, or of another row. `URL FOLDER DIES ROW` (the
- * number of the commit).
+ * A program with the local store of the SDK in a file, for `client-store.test.ts`: prints what
+ * `messages` hands over, and dies right after the commit of a message, before it can acknowledge
+ * it, or of another row. `URL FOLDER DIES ROW` (the number of the commit).
  */
 import { fileKeys } from "../../src/cli/files/files.ts";
 import { fileStore } from "../../src/cli/files/store.ts";

@@ -1,6 +1,7 @@
 /**
- * The SDK's local store in a file, in a process that is killed between saving a message and acknowledging it, and at any
- * other moment: afterwards each message is in the store once, and was handed over once.
+ * The SDK's local store in a file, in a process that is killed between saving a message and
+ * acknowledging it, and at any other moment: afterwards each message is in the store once, and was
+ * handed over once.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdtempSync, rmSync, statSync } from "node:fs";

@@ -1,7 +1,8 @@
 /**
- * `waypost receive` and `waypost send` killed at any moment: run again, each message is one whole file of its recipient.
- * A killed `receive` has its store, a killed `send` of a file in chunks its plan. A `send` is killed at one of its
- * requests, which is counted on the way to the nodes: so many attempts suffice on a machine of any pace.
+ * `waypost receive` and `waypost send` killed at any moment: run again, each message is one whole
+ * file of its recipient. A killed `receive` has its store, a killed `send` of a file in chunks its
+ * plan. A `send` is killed at one of its requests, which is counted on the way to the nodes: so
+ * many attempts suffice on a machine of any pace.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -164,7 +165,8 @@ test(
     for (const [i, text] of texts.entries()) {
       writeFileSync(join(base, `long-${i}.txt`), text);
       while ((await waypostKilledAt(anyKill(whole.requests), send(`long-${i}.txt`))).code !== 0)
-        // Killed between its end and its exit code: nothing is left to be sent, and all of it waits.
+        // Killed between its end and its exit code: nothing is left to be sent, and all of it
+        // waits.
         if ((await plansLeft()) === 0 && (await filesWaiting()) === i + 2) break;
     }
     expect(await waypost(["receive", "--as", "bob", "--out", "long"])).toBe(0);

@@ -1,12 +1,15 @@
 /**
- * A proxy between a client and a server that loses answers: the server executes the request, and the connection ends
- * before the client gets the answer.
+ * A proxy between a client and a server that loses answers: the server executes the request, and
+ * the connection ends before the client gets the answer.
  */
 import type { Socket } from "bun";
 
 export type Cutter = {
   readonly port: number;
-  /** The next so many requests that contain `text` are executed, and their answers are lost with the connection. */
+  /**
+   * The next so many requests that contain `text` are executed, and their answers are lost with the
+   * connection.
+   */
   readonly loseNextAnswers: (count: number, text?: string) => void;
   readonly lost: () => number;
   readonly close: () => Promise<void>;
@@ -19,7 +22,9 @@ type Pair = {
   losing: boolean;
 };
 
-/** The first write of a kind on a connection says so; a connection that lost an answer begins again. */
+/**
+ * The first write of a kind on a connection says so; a connection that lost an answer begins again.
+ */
 const writeText = "as answer";
 
 export async function openCutter(serverPort: number): Promise<Cutter> {

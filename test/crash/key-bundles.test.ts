@@ -1,6 +1,6 @@
 /**
- * Key bundles over the stores that have a disk: what was answered with 200 is there after a kill, and moves with the rest
- * from one store to another.
+ * Key bundles over the stores that have a disk: what was answered with 200 is there after a kill,
+ * and moves with the rest from one store to another.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";

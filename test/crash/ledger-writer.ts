@@ -1,6 +1,6 @@
 /**
- * The child of the ledger's crash test: until it is killed, it registers DIDs, gives each an alias, and prints a line
- * for every answered submission before the next one.
+ * The child of the ledger's crash test: until it is killed, it registers DIDs, gives each an alias,
+ * and prints a line for every answered submission before the next one.
  */
 import { writeSync } from "node:fs";
 import { isFault } from "../../src/core/fault.ts";

@@ -1,4 +1,7 @@
-/** A process that writes the ledger is killed at random moments: nothing that was answered is lost or doubled. */
+/**
+ * A process that writes the ledger is killed at random moments: nothing that was answered is lost
+ * or doubled.
+ */
 import { afterAll, expect, test } from "bun:test";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,4 +1,6 @@
-/** A damaged or cut-short file of the LMDB driver is reported, and never answered as what it is not. */
+/**
+ * A damaged or cut-short file of the LMDB driver is reported, and never answered as what it is not.
+ */
 import { describe, expect, test } from "bun:test";
 import { cpSync, readFileSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -185,7 +187,10 @@ describe("a flipped bit", () => {
     expect((await verifyStore(path)).problems).not.toEqual([]);
   });
 
-  /** What processes of their own say about stores, one after the other; a process that a signal ends is replaced. */
+  /**
+   * What processes of their own say about stores, one after the other; a process that a signal ends
+   * is replaced.
+   */
   async function answersApart(
     paths: readonly string[],
     work: "ask" | "verify" = "ask",

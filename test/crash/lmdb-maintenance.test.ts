@@ -120,7 +120,9 @@ describe("a backup beside a writer", () => {
   });
 });
 
-/** Of messages of 20 KB, one in ten waits; the others were acknowledged, and their blocks are free. */
+/**
+ * Of messages of 20 KB, one in ten waits; the others were acknowledged, and their blocks are free.
+ */
 async function mostlyFree(path: string) {
   const store = await open(path);
   const mailbox = mailboxOf(store);

@@ -1,6 +1,7 @@
 /**
- * A database that is lost and restored to a point in time, by the steps of docs/run.md: what was answered before that point is
- * there, what came later is not, and what was acknowledged later waits again. The log of its Directory loses nothing.
+ * A database that is lost and restored to a point in time, by the steps of docs/run.md: what was
+ * answered before that point is there, what came later is not, and what was acknowledged later
+ * waits again. The log of its Directory loses nothing.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { join } from "node:path";

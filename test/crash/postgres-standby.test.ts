@@ -1,4 +1,7 @@
-/** A primary and its standby: one that waits for none is noticed, and an old primary is left on the word of another node. */
+/**
+ * A primary and its standby: one that waits for none is noticed, and an old primary is left on the
+ * word of another node.
+ */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { natsOptions, openNatsBus } from "../../src/plugins/bus/nats.ts";
 import { postgresPlugin } from "../../src/plugins/postgres/postgres.ts";

@@ -1,6 +1,6 @@
 /**
- * The PostgreSQL driver when servers and connections fail: an answer is true, nothing is stored twice, an unreachable
- * server is `unavailable`, and everything works again by itself.
+ * The PostgreSQL driver when servers and connections fail: an answer is true, nothing is stored
+ * twice, an unreachable server is `unavailable`, and everything works again by itself.
  */
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
@@ -66,7 +66,9 @@ type UntilStored = (count: number) => Promise<void>;
 /** Waits until each caller has had an answer from now on. */
 type UntilEach = () => Promise<void>;
 
-/** Stores fresh messages at 40 callers until `faults` settles. A fresh message is never a duplicate. */
+/**
+ * Stores fresh messages at 40 callers until `faults` settles. A fresh message is never a duplicate.
+ */
 async function storeDuring(
   mailbox: Mailbox,
   faults: (untilStored: UntilStored, untilEach: UntilEach) => Promise<void>,
@@ -416,7 +418,8 @@ suite("the PostgreSQL store when things break", () => {
       await untilWorks(async () =>
         expect(await primary.sql(`select count(*) ${waiting}`)).toBe("1\n"),
       );
-      // The first commit ends here, without the standby; the same write again finds its outcome and waits too.
+      // The first commit ends here, without the standby; the same write again finds its outcome and
+      // waits too.
       await primary.sql(`select pg_terminate_backend(pid) ${waiting}`);
       await untilWorks(async () =>
         expect(await primary.sql(`select count(*) ${waiting}`)).toBe("1\n"),
@@ -451,7 +454,8 @@ suite("the PostgreSQL store when things break", () => {
       const after = await openPostgres({ ...options, urls }, environment);
       expect((await mailboxOf(after).store(entry(2), quota())).kind).toBe("stored");
       expect((await listAll(mailboxOf(after), entry(1).recipient, pageOf())).length).toBe(2);
-      // The node that was there before finds the new one within seconds, and then neither reads nor writes the old.
+      // The node that was there before finds the new one within seconds, and then neither reads nor
+      // writes the old.
       await untilWorks(async () => {
         if ((await listAll(mailboxOf(during), entry(1).recipient, pageOf())).length !== 2)
           throw new Error("stale");

@@ -1,4 +1,6 @@
-/** All three nodes in a process that a test kills: the configuration is the first argument, in JSON. */
+/**
+ * All three nodes in a process that a test kills: the configuration is the first argument, in JSON.
+ */
 import { startNodes } from "../../src/app/compose.ts";
 import { checkConfig } from "../../src/config/config.ts";
 

@@ -1,6 +1,6 @@
 /**
- * Nodes are killed at random moments around a send, also while the push service takes its time: what was accepted is
- * pushed. `WAYPOST_TEST_KILLS=200` for many rounds.
+ * Nodes are killed at random moments around a send, also while the push service takes its time:
+ * what was accepted is pushed. `WAYPOST_TEST_KILLS=200` for many rounds.
  */
 import { afterAll, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";

@@ -1,4 +1,7 @@
-/** What LMDB stores answer, one line for each path: `store-answers.ts ask|verify path...`. Damage may end it by a signal. */
+/**
+ * What LMDB stores answer, one line for each path: `store-answers.ts ask|verify path...`. Damage
+ * may end it by a signal.
+ */
 import { verifyStore } from "../../src/plugins/lmdb/maintenance.ts";
 import { type Store, StoreError } from "../../src/storage/contract.ts";
 import { did, ids, listAll, pageOf } from "../conformance/samples.ts";

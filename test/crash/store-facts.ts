@@ -1,4 +1,7 @@
-/** The common knowledge of the crash test and its child: every member of entry or receipt `n` follows from `n`. */
+/**
+ * The common knowledge of the crash test and its child: every member of entry or receipt `n`
+ * follows from `n`.
+ */
 import type { MailboxEntry } from "../../src/storage/contract.ts";
 import { bytesOf, did, entry } from "../conformance/samples.ts";
 

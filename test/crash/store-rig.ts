@@ -1,6 +1,6 @@
 /**
- * The rig of the crash test and of the storage campaigns: a child that writes and prints what it begins and what was
- * answered, and the comparison of a store with that output.
+ * The rig of the crash test and of the storage campaigns: a child that writes and prints what it
+ * begins and what was answered, and the comparison of a store with that output.
  */
 import { join } from "node:path";
 import type { Uuid } from "../../src/core/codec/did.ts";

@@ -1,7 +1,7 @@
 /**
- * The child of the crash test: until it is killed, many callers at once store, acknowledge, claim and write receipts.
- * It prints each operation before it begins and as soon as it is answered, one line each. With `unsafe` it answers
- * before the commit, which the rig must notice.
+ * The child of the crash test: until it is killed, many callers at once store, acknowledge, claim
+ * and write receipts. It prints each operation before it begins and as soon as it is answered, one
+ * line each. With `unsafe` it answers before the commit, which the rig must notice.
  */
 import { appendFileSync, writeSync } from "node:fs";
 import { join } from "node:path";
@@ -29,7 +29,10 @@ const { mailbox, replay, receipts } = store.capabilities;
 const random = seeded(Number(seedText));
 let next = Number(firstText);
 
-/** The disk, which notes each length of the file as the shim notes writes: as one of no bytes at the new end. */
+/**
+ * The disk, which notes each length of the file as the shim notes writes: as one of no bytes at the
+ * new end.
+ */
 function notedDisk(file: string, log: string): Disk {
   let opened: Disk | null = null;
   // The file exists once it is asked for.

@@ -1,7 +1,8 @@
 /**
- * A child that writes is killed at random moments, again and again on the same store. After each kill, everything that
- * was answered is in the store, nothing that was acknowledged is back, and nothing is there that was never begun or is
- * incomplete. The same rig catches a driver that answers too early.
+ * A child that writes is killed at random moments, again and again on the same store. After each
+ * kill, everything that was answered is in the store, nothing that was acknowledged is back, and
+ * nothing is there that was never begun or is incomplete. The same rig catches a driver that
+ * answers too early.
  */
 import { afterAll, describe, expect, test } from "bun:test";
 import { mkdtempSync, rmSync } from "node:fs";

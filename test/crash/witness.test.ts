@@ -1,6 +1,6 @@
 /**
- * A witness is killed at random moments, between its state and its answer too: of two heads of one size it never signs
- * both, before and after.
+ * A witness is killed at random moments, between its state and its answer too: of two heads of one
+ * size it never signs both, before and after.
  */
 import { afterAll, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";

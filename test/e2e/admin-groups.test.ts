@@ -1,7 +1,7 @@
 /**
- * Moderators without root, on the executable and with other Unix users: who may open the admin socket, what
- * `server.admin_groups` gives them, and what `waypost audit` says that they did. Only root can be another user, so
- * others skip this.
+ * Moderators without root, on the executable and with other Unix users: who may open the admin
+ * socket, what `server.admin_groups` gives them, and what `waypost audit` says that they did. Only
+ * root can be another user, so others skip this.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { chmodSync, copyFileSync, mkdirSync, statSync, writeFileSync } from "node:fs";

@@ -1,6 +1,7 @@
 /**
- * What is chosen in a conversation of the app, in headless Chromium: pinned, muted, put away, and how long messages last; whom a
- * message calls, and who has it; words that are passed on; and sound that is recorded, heard first, sent and played.
+ * What is chosen in a conversation of the app, in headless Chromium: pinned, muted, put away, and
+ * how long messages last; whom a message calls, and who has it; words that are passed on; and sound
+ * that is recorded, heard first, sent and played.
  */
 import { afterAll, beforeAll, expect } from "bun:test";
 import { memoryKeys, memoryStore, Waypost } from "../../src/client/package.ts";

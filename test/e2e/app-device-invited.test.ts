@@ -1,6 +1,7 @@
 /**
- * Own devices on a server that takes only who is invited, in headless Chromium: the first device shows a link that lets one
- * in, by opening or by pasting it, and who has none is told where to get it.
+ * Own devices on a server that takes only who is invited, in headless Chromium: the first device
+ * shows a link that lets one in, by opening or by pasting it, and who has none is told where to get
+ * it.
  */
 import { expect } from "bun:test";
 import { join } from "node:path";

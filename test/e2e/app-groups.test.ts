@@ -1,4 +1,7 @@
-/** A group in the chat app, in headless Chromium: three people make it, write, see who writes and has read, and leave it. */
+/**
+ * A group in the chat app, in headless Chromium: three people make it, write, see who writes and
+ * has read, and leave it.
+ */
 import { expect } from "bun:test";
 import { memoryKeys, memoryStore, Waypost } from "../../src/client/package.ts";
 import { axeFindings, linkOf, newPerson, openRow, type Person, twoPeople } from "./app-page.ts";

@@ -1,6 +1,6 @@
 /**
- * The app at hand, in headless Chromium: nothing typed is lost, nothing leaves before it was seen, what was read counts as
- * read, and the next version comes by a press.
+ * The app at hand, in headless Chromium: nothing typed is lost, nothing leaves before it was seen,
+ * what was read counts as read, and the next version comes by a press.
  */
 import { expect } from "bun:test";
 import { memoryKeys, memoryStore, Waypost } from "../../src/client/package.ts";
@@ -99,7 +99,8 @@ appTest(
 
       const file = (name: string) => `new File(['${name}'], '${name}.txt')`;
       const unread = `Object.assign(${file("two")}, { slice: () => ({ arrayBuffer: async () => { throw new Error('gone') } }) })`;
-      // A transfer would copy the file, so the one that can't be read is given as the page would get it.
+      // A transfer would copy the file, so the one that can't be read is given as the page would
+      // get it.
       await alice.page.evaluate(`(() => {
       const one = new ClipboardEvent('paste', { bubbles: true, cancelable: true, clipboardData: new DataTransfer() });
       Object.defineProperty(one, 'clipboardData', { value: { getData: () => '', files: [${file("one")}, ${unread}, ${file("three")}, ${file("four")}] } });

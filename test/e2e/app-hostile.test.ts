@@ -1,7 +1,8 @@
 /**
- * The chat app in headless Chromium against what strangers send: names, texts and files that try to leave their place, and
- * thousands of messages (ten with `WAYPOST_TEST_WHOLE=1`). Against tools: axe-core finds nothing serious, in light and dark, wide and narrow. And over plain
- * http from another machine, where it is for trials.
+ * The chat app in headless Chromium against what strangers send: names, texts and files that try to
+ * leave their place, and thousands of messages (ten with `WAYPOST_TEST_WHOLE=1`). Against tools:
+ * axe-core finds nothing serious, in light and dark, wide and narrow. And over plain http from
+ * another machine, where it is for trials.
  */
 import { afterAll, beforeAll, expect } from "bun:test";
 import { mkdtempSync, readdirSync, readFileSync } from "node:fs";

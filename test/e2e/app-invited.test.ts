@@ -1,6 +1,6 @@
 /**
- * An invited friend is no stranger, in headless Chromium: who comes by the link is accepted by itself, once or as often as it
- * says; and the operator's invitation passes on with it.
+ * An invited friend is no stranger, in headless Chromium: who comes by the link is accepted by
+ * itself, once or as often as it says; and the operator's invitation passes on with it.
  */
 import { expect } from "bun:test";
 import { invitationOf, newPerson, personAt } from "./app-page.ts";

@@ -1,6 +1,7 @@
 /**
- * The app without a pointer, in German, in headless Chromium: each view that opens is reached by Tab, used by keys alone, closed by
- * Escape, and has nothing that axe finds serious. And what lies over a conversation: another address, a history that is awaited.
+ * The app without a pointer, in German, in headless Chromium: each view that opens is reached by
+ * Tab, used by keys alone, closed by Escape, and has nothing that axe finds serious. And what lies
+ * over a conversation: another address, a history that is awaited.
  */
 import { afterAll, beforeAll, expect } from "bun:test";
 import { memoryKeys, memoryStore, Waypost } from "../../src/client/package.ts";
@@ -26,7 +27,7 @@ beforeAll(async () => {
 });
 afterAll(() => Promise.all([bob?.close(), carol?.close()]));
 
-// ------------------------------------------------------------------------------------------------------------- keys
+// -------------------------------------------------------------------------------------------- keys
 
 const codes = { Tab: 9, Enter: 13, Escape: 27, " ": 32, ArrowUp: 38, ArrowDown: 40 } as const;
 type Key = keyof typeof codes;
@@ -77,7 +78,7 @@ const closed = async (person: Person) => {
   await person.page.until("!document.querySelector('dialog')", "the end of the dialog");
 };
 
-// ----------------------------------------------------------------------------------------------------------- people
+// ------------------------------------------------------------------------------------------ people
 
 /** By a link, with the name that it proposes. */
 async function meet(person: Person, other: Waypost, name: string): Promise<void> {
@@ -92,7 +93,10 @@ async function meet(person: Person, other: Waypost, name: string): Promise<void>
   await person.sees(`Hallo ${name}`);
 }
 
-/** Accepts the one who has written, other than by a group that they are both in, and returns who that is. */
+/**
+ * Accepts the one who has written, other than by a group that they are both in, and returns who
+ * that is.
+ */
 async function knowing(other: Waypost): Promise<Waypost["did"]> {
   const isOurs = (did: string) => did === bob.did || did === carol.did;
   const writers = async () =>

@@ -1,6 +1,6 @@
 /**
- * What the operator says to everybody, in headless Chromium: a text before the registration, that the server takes
- * nothing new during maintenance, and a signed notice until it was seen.
+ * What the operator says to everybody, in headless Chromium: a text before the registration, that
+ * the server takes nothing new during maintenance, and a signed notice until it was seen.
  */
 import { expect } from "bun:test";
 import { join } from "node:path";

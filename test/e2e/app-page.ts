@@ -1,4 +1,7 @@
-/** The chat app as a person uses it: buttons by their names, words into the field that is theirs, and what is to be seen. */
+/**
+ * The chat app as a person uses it: buttons by their names, words into the field that is theirs,
+ * and what is to be seen.
+ */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Browser, Page } from "./chromium.ts";
@@ -72,7 +75,10 @@ export async function choose({ page }: Person, selector: string, path: string): 
   await page.call("DOM.setFileInputFiles", { ...field, files: [path] });
 }
 
-/** The file of this name, once it is there as a whole: a browser gives it its name before its last byte. */
+/**
+ * The file of this name, once it is there as a whole: a browser gives it its name before its last
+ * byte.
+ */
 export async function savedFile(
   folder: string,
   name: string,
@@ -151,7 +157,9 @@ export async function didOf(person: Person<TypedPage>): Promise<string> {
   return new URLSearchParams(new URL(await linkOf(person)).hash.slice(1)).get("to") ?? "";
 }
 
-/** Puts messages of somebody into the page's store, which takes a moment. They show after a reload. */
+/**
+ * Puts messages of somebody into the page's store, which takes a moment. They show after a reload.
+ */
 export async function fillStore(
   { page }: Person,
   from: string,

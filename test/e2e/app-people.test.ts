@@ -1,6 +1,6 @@
 /**
- * What people of the chat app do besides writing, in headless Chromium: they lock it, react, block, remove a device, are
- * notified, and search.
+ * What people of the chat app do besides writing, in headless Chromium: they lock it, react, block,
+ * remove a device, are notified, and search.
  */
 import { expect } from "bun:test";
 import { join } from "node:path";
@@ -20,7 +20,9 @@ import { appSuite, appTest, inWindows, sharedPeople } from "./app-suite.ts";
 const suite = appSuite(appPlace({ host: "localhost" }), { isWithoutWorker: true });
 const { node, app, scratch } = suite;
 
-/** No message waits in the Cache for anybody: each was acknowledged. A busy store shows no figure. */
+/**
+ * No message waits in the Cache for anybody: each was acknowledged. A busy store shows no figure.
+ */
 async function untilNothingWaits(): Promise<void> {
   const none = /^waypost_mailbox_entries\{store="main"\} 0$/m;
   while (!none.test(await (await fetch(`${node}/metrics`)).text())) await Bun.sleep(50);
@@ -159,7 +161,8 @@ appTest(
         "that it was sent",
         60_000,
       );
-      // A block is for what arrives, so one under way would be heard. Her device acknowledges what it throws away.
+      // A block is for what arrives, so one under way would be heard. Her device acknowledges what
+      // it throws away.
       await untilNothingWaits();
       await alice.press("Settings");
       await alice.press("Unblock");
@@ -286,7 +289,8 @@ appTest(
       await bob.sees("and without");
       await bob.page.until("!document.querySelector('.avatar img')", "that it is gone for him");
 
-      // A picture of a message makes the list longer, at times before the scrolling to its end is reported.
+      // A picture of a message makes the list longer, at times before the scrolling to its end is
+      // reported.
       const list = "document.querySelector('.messages')";
       await alice.page.evaluate(`(() => {
       const added = document.createElement("div");

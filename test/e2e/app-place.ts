@@ -1,4 +1,7 @@
-/** Where tests of the chat app are: ports that stay over a restart of the nodes, a folder, and the nodes themselves. */
+/**
+ * Where tests of the chat app are: ports that stay over a restart of the nodes, a folder, and the
+ * nodes themselves.
+ */
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";

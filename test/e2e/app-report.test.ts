@@ -1,6 +1,7 @@
 /**
- * Somebody is reported in the app, in headless Chromium: chosen messages reach the operator with their signatures, the author
- * is blocked on the way, and the app names the operator's contact and rules. Where the server names no one, it says so.
+ * Somebody is reported in the app, in headless Chromium: chosen messages reach the operator with
+ * their signatures, the author is blocked on the way, and the app names the operator's contact and
+ * rules. Where the server names no one, it says so.
  */
 import { expect } from "bun:test";
 import { join } from "node:path";

@@ -1,4 +1,7 @@
-/** The app in a window as small as the smallest phone's: nothing covers what comes next, nothing is cut off. */
+/**
+ * The app in a window as small as the smallest phone's: nothing covers what comes next, nothing is
+ * cut off.
+ */
 import { expect } from "bun:test";
 import { newPerson, type Person, personAt, twoPeople } from "./app-page.ts";
 import { appPlace } from "./app-place.ts";
@@ -16,7 +19,10 @@ const shrink = ({ page }: Pick<Person, "page">) =>
     mobile: false,
   });
 
-/** What is wrong in a dialog, or else in the first page. Words of buttons are for a finger: they stand 0.2rem out. */
+/**
+ * What is wrong in a dialog, or else in the first page. Words of buttons are for a finger: they
+ * stand 0.2rem out.
+ */
 const faults = `(() => {
   const root = document.querySelector('dialog .sheet') ?? document.querySelector('.welcome');
   const shown = [...root.querySelectorAll('*')].filter((one) => one.checkVisibility());

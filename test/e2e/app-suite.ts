@@ -1,4 +1,7 @@
-/** Nodes and a Chromium around the tests of a file, which are skipped where there is none, and people whom several have. */
+/**
+ * Nodes and a Chromium around the tests of a file, which are skipped where there is none, and
+ * people whom several have.
+ */
 import { afterAll, afterEach, beforeAll, test } from "bun:test";
 import type { TestNodes } from "../support/nodes.ts";
 import { twoPeople } from "./app-page.ts";
@@ -19,8 +22,8 @@ type SuiteOptions = {
   /** Of Chromium. */
   readonly flags?: readonly string[];
   /**
-   * The worker that keeps the app is not what is tried: pages go without it, but for those of `withWorkers`. Its
-   * installation takes a quarter of the processor time of a person that begins.
+   * The worker that keeps the app is not what is tried: pages go without it, but for those of
+   * `withWorkers`. Its installation takes a quarter of the processor time of a person that begins.
    */
   readonly isWithoutWorker?: boolean;
 };
@@ -54,8 +57,9 @@ export function appSuite(
 type Two = Awaited<ReturnType<typeof twoPeople>>;
 
 /**
- * Two people who have met, for tests that begin where another has ended: their pages, keys and meeting take more processor
- * time than what most tests do. Those of a test that fails end with it, and the next one begins with new ones.
+ * Two people who have met, for tests that begin where another has ended: their pages, keys and
+ * meeting take more processor time than what most tests do. Those of a test that fails end with it,
+ * and the next one begins with new ones.
  */
 export function sharedPeople(
   suite: Suite,

@@ -1,6 +1,6 @@
 /**
- * Trust that one sees, in headless Chromium: devices with their names and times, keys that are replaced by a press, what two
- * people compare, and a stranger with a friend's name.
+ * Trust that one sees, in headless Chromium: devices with their names and times, keys that are
+ * replaced by a press, what two people compare, and a stranger with a friend's name.
  */
 import { expect } from "bun:test";
 import { axeFindings, linkOf, linkSecond, newPerson, twoPeople } from "./app-page.ts";

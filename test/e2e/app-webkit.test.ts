@@ -1,6 +1,7 @@
 /**
- * The chat app in WebKitGTK, the third engine: a page that is left among traffic opens again each time, nothing of it is lost, and
- * what is typed stays. `WAYPOST_TEST_WHOLE=1` leaves it 20 times. Skipped where WebKitGTK is not installed.
+ * The chat app in WebKitGTK, the third engine: a page that is left among traffic opens again each
+ * time, nothing of it is lost, and what is typed stays. `WAYPOST_TEST_WHOLE=1` leaves it 20 times.
+ * Skipped where WebKitGTK is not installed.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { memoryKeys, memoryStore, Waypost } from "../../src/client/package.ts";
@@ -36,7 +37,9 @@ afterAll(async () => {
 
 /** Of each kind two at least: with words under way, with a draft, with neither. */
 const reloads = times(6, 20);
-/** So many messages are on their way to the page: a machine that is busy falls behind no further. */
+/**
+ * So many messages are on their way to the page: a machine that is busy falls behind no further.
+ */
 const underWayMax = 8;
 /** Own messages are written before each fourth one. */
 const ownTexts = Array.from({ length: Math.ceil(reloads / 4) }, (_, n) => `own ${4 * n}`);

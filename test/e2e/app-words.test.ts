@@ -1,4 +1,7 @@
-/** Languages of the app in headless Chromium: German by the browser and by choice, and a page that reads from right to left. */
+/**
+ * Languages of the app in headless Chromium: German by the browser and by choice, and a page that
+ * reads from right to left.
+ */
 import { expect } from "bun:test";
 import { type Person, personAt, twoPeople } from "./app-page.ts";
 import { appPlace } from "./app-place.ts";

@@ -1,6 +1,7 @@
 /**
- * The chat app in headless Chromium, by two people with a profile each: they meet by a link and talk through a restart of
- * the nodes, a loss of network, a second tab and a reload; closed and opened without any server it shows the same.
+ * The chat app in headless Chromium, by two people with a profile each: they meet by a link and
+ * talk through a restart of the nodes, a loss of network, a second tab and a reload; closed and
+ * opened without any server it shows the same.
  */
 import { afterAll, beforeAll, expect } from "bun:test";
 import { mkdtempSync } from "node:fs";
@@ -24,7 +25,10 @@ import { appPlace } from "./app-place.ts";
 import { appSuite, appTest } from "./app-suite.ts";
 import { type Network, openNetwork } from "./network.ts";
 
-/** How long the network is lost: `WAYPOST_TEST_LOSS_MS=30000` for the half minute that no one waits for each time. */
+/**
+ * How long the network is lost: `WAYPOST_TEST_LOSS_MS=30000` for the half minute that no one waits
+ * for each time.
+ */
 const lossMs = Number(process.env["WAYPOST_TEST_LOSS_MS"] ?? 5_000);
 /** `WAYPOST_TEST_FILE_MB=50` for a file that takes a while. */
 const fileBytes = Number(process.env["WAYPOST_TEST_FILE_MB"] ?? 5) * 1_000_000;
@@ -202,7 +206,8 @@ appTest(
     await fay.page.call("Page.reload", {});
     await fay.page.until("document.querySelector('.people')", "the app");
     expect(await fay.page.evaluate(shown)).toBe(node);
-    // A page that is opened before the browser has put the former one away is one of the old version.
+    // A page that is opened before the browser has put the former one away is one of the old
+    // version.
     do {
       await fay.page.call("Page.navigate", { url: "about:blank" });
       await fay.page.until("location.href === 'about:blank'", "another page");
@@ -211,7 +216,8 @@ appTest(
     } while ((await fay.page.evaluate(shown)) === node);
     expect(await fay.page.evaluate(shown)).toBe(`${node}/`);
     expect(await fay.page.evaluate("caches.keys().then((names) => names.length)")).toBe(1);
-    // A page of the old one that asks the new worker for its scripts becomes one of the new version.
+    // A page of the old one that asks the new worker for its scripts becomes one of the new
+    // version.
     await fay.page.evaluate("(globalThis.isOld = true, void import('/main-of-the-old-one.js'))");
     await fay.page.until("globalThis.isOld === undefined", "that it is loaded anew", 60_000);
     await fay.page.until("document.querySelector('.people')", "the app", 60_000);

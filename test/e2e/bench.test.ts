@@ -1,6 +1,6 @@
 /**
- * The benchmark comparison fails when a ratio has fallen: the comparison by itself, and the command that CI runs. And
- * the laws of the model of cells (`bench/cells.ts`).
+ * The benchmark comparison fails when a ratio has fallen: the comparison by itself, and the command
+ * that CI runs. And the laws of the model of cells (`bench/cells.ts`).
  */
 import { afterAll, describe, expect, test } from "bun:test";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";

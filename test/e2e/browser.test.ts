@@ -1,7 +1,7 @@
 /**
- * The chat page in headless Chromium, from another origin than the nodes and under a content security policy
- * without `unsafe-eval`: two tabs talk through a restart of the nodes and a loss of network, and no message
- * is lost or doubled.
+ * The chat page in headless Chromium, from another origin than the nodes and under a content
+ * security policy without `unsafe-eval`: two tabs talk through a restart of the nodes and a loss of
+ * network, and no message is lost or doubled.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -16,10 +16,15 @@ import { type Network, openNetwork } from "./network.ts";
 const root = join(import.meta.dir, "..", "..");
 const policy =
   "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; img-src data:; connect-src http://127.0.0.1:* ws://127.0.0.1:*";
-/** How long the network is lost: `WAYPOST_TEST_LOSS_MS=30000` for the half minute that no one waits for each time. */
+/**
+ * How long the network is lost: `WAYPOST_TEST_LOSS_MS=30000` for the half minute that no one waits
+ * for each time.
+ */
 const lossMs = Number(process.env["WAYPOST_TEST_LOSS_MS"] ?? 5_000);
 const scratch = mkdtempSync(join(tmpdir(), "waypost-browser-"));
-/** The nodes listen on one port, and are reached through a network that can be lost on the other. */
+/**
+ * The nodes listen on one port, and are reached through a network that can be lost on the other.
+ */
 const [nodePort, publicPort] = [freePort(), freePort()];
 const url = `http://127.0.0.1:${publicPort}`;
 let network: Network;

@@ -1,6 +1,6 @@
 /**
- * A headless Chromium of this machine, driven over its debugging protocol: pages that are opened, asked and
- * cut off from the network. Nothing of it outlives `close`.
+ * A headless Chromium of this machine, driven over its debugging protocol: pages that are opened,
+ * asked and cut off from the network. Nothing of it outlives `close`.
  */
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -9,13 +9,18 @@ import { join } from "node:path";
 export const chromiumPath =
   Bun.which("chromium") ?? Bun.which("chromium-browser") ?? Bun.which("google-chrome");
 
-/** The same engine without windows, which takes a third less processor time. It shows no notifications. */
+/**
+ * The same engine without windows, which takes a third less processor time. It shows no
+ * notifications.
+ */
 const lightPath = Bun.which("chromium-headless-shell") ?? chromiumPath;
 
 export type Page = {
   /** The JSON value of an expression; a promise is awaited. */
   readonly evaluate: (expression: string) => Promise<unknown>;
-  /** Asks until the expression is truthy; throws with `what` and the page's console after a minute. */
+  /**
+   * Asks until the expression is truthy; throws with `what` and the page's console after a minute.
+   */
   readonly until: (expression: string, what: string, timeoutMs?: number) => Promise<void>;
   /** Types into the field that has the focus. */
   readonly type: (text: string) => Promise<void>;
@@ -32,13 +37,19 @@ export type Page = {
 export type Browser = {
   /** In the browser's own profile, or in one of `profile`. */
   readonly open: (url: string, profile?: string) => Promise<Page>;
-  /** A person's own: storage, workers and permissions apart from all others. Its downloads go to the folder. */
+  /**
+   * A person's own: storage, workers and permissions apart from all others. Its downloads go to the
+   * folder.
+   */
   readonly profile: (downloads: string) => Promise<string>;
   /** Closes the pages of all profiles but those that stay, and forgets what they hold. */
   readonly endProfiles: (staying?: ReadonlySet<string>) => Promise<void>;
   /** The same one, whose pages have a service worker whatever it was started with. */
   readonly withWorkers: () => Browser;
-  /** The same one, whose pages are heard from their start: a fifth of the processor time of a person that begins. */
+  /**
+   * The same one, whose pages are heard from their start: a fifth of the processor time of a person
+   * that begins.
+   */
   readonly heard: () => Browser;
   readonly close: () => Promise<void>;
 };
@@ -251,8 +262,9 @@ function pageOf(call: Call, { lines, urls, isHeard }: Heard): Page {
 }
 
 /**
- * True once the expression holds, false when it has not for a second. The page asks by itself, since asking it takes
- * milliseconds of three processes; and a page that goes away in between may leave what was asked without an answer.
+ * True once the expression holds, false when it has not for a second. The page asks by itself,
+ * since asking it takes milliseconds of three processes; and a page that goes away in between may
+ * leave what was asked without an answer.
  */
 const askedAgain = (expression: string): string =>
   `(async () => {

@@ -1,7 +1,8 @@
 /**
- * The plain commands of `examples/cluster` on the executable: two nodes on one PostgreSQL, nats-server and a
- * proxy. What is sent through node A is received through node B; node A is killed in the middle, then
- * the primary of the database, and nothing that was answered is lost or doubled. Says so where the servers are missing.
+ * The plain commands of `examples/cluster` on the executable: two nodes on one PostgreSQL,
+ * nats-server and a proxy. What is sent through node A is received through node B; node A is killed
+ * in the middle, then the primary of the database, and nothing that was answered is lost or
+ * doubled. Says so where the servers are missing.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import {
@@ -23,7 +24,10 @@ const absence =
   postgresAbsence() ?? natsAbsence() ?? (missing.length > 0 ? `no ${missing.join(", ")}` : null);
 
 const names = ["PUBLIC", "A", "B", "SQL", "NATS"];
-/** The nodes' admin ports lie next to theirs, and the standby's and the monitor's next to the primary's. */
+/**
+ * The nodes' admin ports lie next to theirs, and the standby's and the monitor's next to the
+ * primary's.
+ */
 const ports = Object.fromEntries(names.map((name) => [`${name}_PORT`, String(freePort(3))]));
 
 const url = (name: string): string => `http://127.0.0.1:${ports[`${name}_PORT`]}`;

@@ -1,7 +1,7 @@
 /**
- * The journey of the commands: files of all sizes as `send` and `receive` handle them, `receive --follow`, and the
- * executable itself. What must not happen: a second copy, a name outside of the folder, an acknowledgement of what is not
- * on disk.
+ * The journey of the commands: files of all sizes as `send` and `receive` handle them,
+ * `receive --follow`, and the executable itself. What must not happen: a second copy, a name
+ * outside of the folder, an acknowledgement of what is not on disk.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -35,7 +35,8 @@ const enrol = (name: string): Promise<Identity> =>
   enrolAt(client, name, { relayUrl: nodes.url, cacheUrl: nodes.url });
 
 beforeAll(async () => {
-  // A newcomer may fill half of the rest of his side, which 20 MB exceed in a mailbox of the default size.
+  // A newcomer may fill half of the rest of his side, which 20 MB exceed in a mailbox of the
+  // default size.
   nodes = await startTestNodes({}, { cache: { recipient_bytes_max: 2 ** 30 } });
   client = connect({ directoryUrl: nodes.url, relayUrl: nodes.url });
   [alice, bob] = await Promise.all([enrol("alice"), enrol("bob")]);
@@ -60,7 +61,10 @@ function writeFile(name: string, content: string | Uint8Array): string {
 
 const stores = new Map<string, StoreDriver>();
 
-/** Receives what is complete as files, as `waypost receive` does; `refused`: codes of what can't be opened. */
+/**
+ * Receives what is complete as files, as `waypost receive` does; `refused`: codes of what can't be
+ * opened.
+ */
 async function receive(
   identity: Identity,
   folder: string,
@@ -249,7 +253,9 @@ describe("receive --follow", () => {
     };
   }
 
-  /** Receives while `work` runs, which waits until so many files are stored; returns their names. */
+  /**
+   * Receives while `work` runs, which waits until so many files are stored; returns their names.
+   */
   async function whileFollowing(work: (stored: (count: number) => Promise<void>) => Promise<void>) {
     const names: string[] = [];
     const following = await follow(keys, "in", (name) => names.push(name));

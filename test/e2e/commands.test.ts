@@ -1,6 +1,6 @@
 /**
- * Failures of commands on the executable: one line with the reason, the exit code of a failure, no stack; and the same
- * as an object with `--json`.
+ * Failures of commands on the executable: one line with the reason, the exit code of a failure, no
+ * stack; and the same as an object with `--json`.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";

@@ -1,7 +1,8 @@
 /**
- * `waypost storage compact` on the executable, as root and in a store of another user: what an interrupted one left does
- * not stop the next, the service can open its store afterwards, and a linked data file is refused. Only root can mount a
- * small disk and be another user, so others skip this.
+ * `waypost storage compact` on the executable, as root and in a store of another user: what an
+ * interrupted one left does not stop the next, the service can open its store afterwards, and a
+ * linked data file is refused. Only root can mount a small disk and be another user, so others skip
+ * this.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import {

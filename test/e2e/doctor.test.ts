@@ -1,6 +1,7 @@
 /**
- * What an operator asks before a restart, on the executable: `doctor` finds a store of another format, a database that is
- * away, an address that is taken, and agrees with a node that runs; and the package asks it before it restarts one.
+ * What an operator asks before a restart, on the executable: `doctor` finds a store of another
+ * format, a database that is away, an address that is taken, and agrees with a node that runs; and
+ * the package asks it before it restarts one.
  */
 import { afterAll, expect, test } from "bun:test";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -164,9 +165,12 @@ test("a store of another format, a database that is away and taken addresses fai
   ]);
 }, 60_000);
 
-// ------------------------------------------------------------------------------------------------ the package
+// ------------------------------------------------------------------------------------- the package
 
-/** A script of the package in a folder of its own, with programs that write down how they were called. */
+/**
+ * A script of the package in a folder of its own, with programs that write down how they were
+ * called.
+ */
 async function runScript(
   name: "postinst" | "postrm",
   { args, doctorCode = 0 }: { readonly args: readonly string[]; readonly doctorCode?: number },

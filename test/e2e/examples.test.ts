@@ -1,6 +1,6 @@
 /**
- * The examples for clients, run unchanged against running nodes: the echo bot, which a stranger's garbage does not
- * stop, and the clients in Python and Go, which also read each other's messages.
+ * The examples for clients, run unchanged against running nodes: the echo bot, which a stranger's
+ * garbage does not stop, and the clients in Python and Go, which also read each other's messages.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdtempSync, rmSync } from "node:fs";

@@ -1,6 +1,7 @@
 /**
- * The executable by itself, in empty folders without node_modules: it starts, describes itself, checks
- * configurations, runs the examples, loads a storage plugin from a file, and ends as it should.
+ * The executable by itself, in empty folders without node_modules: it starts, describes itself,
+ * checks configurations, runs the examples, loads a storage plugin from a file, and ends as it
+ * should.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { chmodSync, cpSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -458,7 +459,10 @@ test("a signal ends a start that waits for a store", async () => {
   expect(await new Response(child.stdout).text()).toContain("stopped before the start");
 });
 
-/** How often the thread that answers requests has waited. A busy machine makes it wait less often, never more. */
+/**
+ * How often the thread that answers requests has waited. A busy machine makes it wait less often,
+ * never more.
+ */
 function waitsOf(pid: number): number {
   const status = readFileSync(`/proc/${pid}/task/${pid}/status`, "utf8");
   return Number(/^voluntary_ctxt_switches:\s+(\d+)$/m.exec(status)?.[1]);

@@ -1,6 +1,6 @@
 /**
- * A storage plugin as somebody else would write it: one file that imports types only, so that it stands
- * alone next to the executable. It keeps replay claims and receipts in maps.
+ * A storage plugin as somebody else would write it: one file that imports types only, so that it
+ * stands alone next to the executable. It keeps replay claims and receipts in maps.
  */
 import type { Receipts, Replay, StoragePlugin, Store } from "../../src/storage/contract.ts";
 

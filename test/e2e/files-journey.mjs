@@ -1,7 +1,7 @@
 /**
- * `@waypost/client/node` of the packed SDK in every runtime with files: an identity in `fileKeys`, found again by a
- * second opening; a file sent from disk in chunks and received into a store and written as a file, twice, so that nothing
- * is written twice. Prints one line of JSON.
+ * `@waypost/client/node` of the packed SDK in every runtime with files: an identity in `fileKeys`,
+ * found again by a second opening; a file sent from disk in chunks and received into a store and
+ * written as a file, twice, so that nothing is written twice. Prints one line of JSON.
  */
 import { mkdtemp, readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";

@@ -1,6 +1,7 @@
 /**
- * Fills the local store of a page with a long conversation, in its rows as the SDK writes them. The test bundles it and
- * evaluates it in a page of the app: sending ten thousand messages would take minutes.
+ * Fills the local store of a page with a long conversation, in its rows as the SDK writes them. The
+ * test bundles it and evaluates it in a page of the app: sending ten thousand messages would take
+ * minutes.
  */
 
 import { parseIdentity } from "../../src/client/keys/keys.ts";

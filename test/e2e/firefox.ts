@@ -1,7 +1,8 @@
 /**
- * The chat app in Firefox ESR, driven by WebDriver BiDi, by command: `bun test/e2e/firefox.ts`. Two people talk through a
- * restart, a loss of network, a reload and a second tab; a file goes on after a reload and is saved as it was; a second
- * device is linked; closed and opened without a server all is there; and no other host is asked.
+ * The chat app in Firefox ESR, driven by WebDriver BiDi, by command: `bun test/e2e/firefox.ts`. Two
+ * people talk through a restart, a loss of network, a reload and a second tab; a file goes on after
+ * a reload and is saved as it was; a second device is linked; closed and opened without a server
+ * all is there; and no other host is asked.
  */
 import { mkdtempSync } from "node:fs";
 import { join } from "node:path";

@@ -1,4 +1,6 @@
-/** docs/first-app.md is followed as it is printed: its files, its test, its program for two people. */
+/**
+ * docs/first-app.md is followed as it is printed: its files, its test, its program for two people.
+ */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";

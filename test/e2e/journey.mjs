@@ -1,6 +1,6 @@
 /**
- * The journey of the packed SDK, in plain JavaScript for every runtime: two identities, text both ways,
- * a file in chunks, a stranger's garbage, a restart of the receiver. Prints one line of JSON.
+ * The journey of the packed SDK, in plain JavaScript for every runtime: two identities, text both
+ * ways, a file in chunks, a stranger's garbage, a restart of the receiver. Prints one line of JSON.
  */
 import { ClientError, memoryKeys, restore, Waypost } from "@waypost/client";
 
@@ -57,7 +57,8 @@ const connected = () =>
   });
 let live = false;
 let json;
-// On a busy machine a runtime may acknowledge one later than the node waits for it: that goes into the Cache.
+// On a busy machine a runtime may acknowledge one later than the node waits for it: that goes into
+// the Cache.
 for (let tries = 0; !live && tries < (hasSessions ? 5 : 1); tries++) {
   const listening = connected();
   const once = take(again, 1);

@@ -1,6 +1,6 @@
 /**
- * What must not get lost without a word, on the executable: a store that a backup leaves out, the key of a log, and the
- * public half of every kind of key.
+ * What must not get lost without a word, on the executable: a store that a backup leaves out, the
+ * key of a log, and the public half of every kind of key.
  */
 import { afterAll, expect, test } from "bun:test";
 import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";

@@ -1,6 +1,7 @@
 /**
- * `fileKeys` of the packed SDK in every runtime with files: the key that others seal to is replaced and found again, one
- * of several replacements at once counts, and a message in chunks leaves nothing behind. Prints one line of JSON.
+ * `fileKeys` of the packed SDK in every runtime with files: the key that others seal to is replaced
+ * and found again, one of several replacements at once counts, and a message in chunks leaves
+ * nothing behind. Prints one line of JSON.
  */
 import { mkdtemp } from "node:fs/promises";
 import { tmpdir } from "node:os";

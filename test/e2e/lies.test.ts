@@ -1,7 +1,7 @@
 /**
- * The lies of docs/trust.md, told at once to the SDK, to the SDK as npm packs it in Node, and to the commands of the
- * executable: each ends with its own code. The commands find a lie by the SDK and add how they end and what they print,
- * so they are told one lie of each kind.
+ * The lies of docs/trust.md, told at once to the SDK, to the SDK as npm packs it in Node, and to
+ * the commands of the executable: each ends with its own code. The commands find a lie by the SDK
+ * and add how they end and what they print, so they are told one lie of each kind.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
@@ -37,7 +37,7 @@ afterAll(async () => {
 
 type MakeVictim = (proxy: LyingDirectory, hasPolicy: boolean) => Promise<Victim>;
 
-// ------------------------------------------------------------------------------------------------------- the SDK
+// ----------------------------------------------------------------------------------------- the SDK
 
 const orCode = (work: Promise<string>): Promise<string> =>
   work.catch((error: unknown) => (error instanceof ClientError ? error.code : String(error)));
@@ -64,7 +64,7 @@ const source: MakeVictim = async (proxy, hasPolicy) => {
   };
 };
 
-// ------------------------------------------------------------------------------------------------- the packed SDK
+// ---------------------------------------------------------------------------------- the packed SDK
 
 const children: Bun.Subprocess[] = [];
 
@@ -105,7 +105,7 @@ async function* linesOf(stream: ReadableStream<Uint8Array>): AsyncGenerator<stri
   }
 }
 
-// --------------------------------------------------------------------------------------------------- the commands
+// ------------------------------------------------------------------------------------ the commands
 
 type Env = Readonly<Record<string, string>>;
 

@@ -1,6 +1,6 @@
 /**
- * Go's own packages for transparency logs verify a Directory's log: its note, a witness's cosignature, tiles, entries
- * and proofs.
+ * Go's own packages for transparency logs verify a Directory's log: its note, a witness's
+ * cosignature, tiles, entries and proofs.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";

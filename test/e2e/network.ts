@@ -1,6 +1,7 @@
 /**
- * A network between clients and a server that can fail: data sent meanwhile is lost, nothing is refused or closed, and
- * new connections get no answer. When it works again, earlier connections are broken.
+ * A network between clients and a server that can fail: data sent meanwhile is lost, nothing is
+ * refused or closed, and new connections get no answer. When it works again, earlier connections
+ * are broken.
  */
 import type { Socket } from "bun";
 

@@ -1,6 +1,7 @@
 /**
- * The operator's page in headless Chromium, over a port that leads to the Unix socket as `ssh -L` does: it does what the
- * commands do, by keyboard alone and on the width of a phone, and a page of another origin does nothing through it.
+ * The operator's page in headless Chromium, over a port that leads to the Unix socket as `ssh -L`
+ * does: it does what the commands do, by keyboard alone and on the width of a phone, and a page of
+ * another origin does nothing through it.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { join } from "node:path";

@@ -1,6 +1,7 @@
 /**
- * What is released, made by the one command for this platform and used as a stranger does: `npx waypost` from the
- * packed packages, the Debian package taken apart, the OCI image run in a folder of its own, and the sums over all.
+ * What is released, made by the one command for this platform and used as a stranger does:
+ * `npx waypost` from the packed packages, the Debian package taken apart, the OCI image run in a
+ * folder of its own, and the sums over all.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
@@ -35,7 +36,9 @@ const untilDone = [
 
 const canSign = Bun.which("minisign") !== null;
 
-/** Packages hold the executable of this platform; other platforms differ in nothing but that file. */
+/**
+ * Packages hold the executable of this platform; other platforms differ in nothing but that file.
+ */
 let made: readonly string[];
 beforeAll(async () => {
   const [secret, pub] = [join(folder.path, "release.key"), join(folder.path, "release.pub")];

@@ -1,6 +1,7 @@
 /**
- * The SDK as others get it: built, packed by npm and installed into an empty folder; and the runtimes to try
- * it in, as far as this machine has them (`bun run runtimes:setup` brings Node 22, Node 24 and Deno).
+ * The SDK as others get it: built, packed by npm and installed into an empty folder; and the
+ * runtimes to try it in, as far as this machine has them (`bun run runtimes:setup` brings Node 22,
+ * Node 24 and Deno).
  */
 import { cpSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -18,8 +19,8 @@ export type PackedSdk = {
 };
 
 /**
- * A stranger's folder with the package of this source, built, packed and installed once for all that need it. The packages
- * that it needs come from the registry, as they do for a stranger.
+ * A stranger's folder with the package of this source, built, packed and installed once for all
+ * that need it. The packages that it needs come from the registry, as they do for a stranger.
  */
 async function installedOnce(): Promise<string> {
   const kept = join(cacheFolder, "stranger");

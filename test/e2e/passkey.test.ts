@@ -1,6 +1,6 @@
 /**
- * Keys that a passkey of Chromium's virtual authenticator unlocks, after a reload too; and an authenticator that derives no
- * keys, or that is gone: then the passphrase opens them.
+ * Keys that a passkey of Chromium's virtual authenticator unlocks, after a reload too; and an
+ * authenticator that derives no keys, or that is gone: then the passphrase opens them.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";

@@ -1,6 +1,6 @@
 /**
- * Makes the picture of the README, `docs/app.png`: two people of the app in Chromium, a wide light window and a narrow dark
- * one. `bun test/e2e/pictures.ts`.
+ * Makes the picture of the README, `docs/app.png`: two people of the app in Chromium, a wide light
+ * window and a narrow dark one. `bun test/e2e/pictures.ts`.
  */
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";

@@ -1,4 +1,6 @@
-/** The service worker of the test page, which also tells the page when the work of a push is done. */
+/**
+ * The service worker of the test page, which also tells the page when the work of a push is done.
+ */
 import { clicked, pushed } from "../../src/client/pushed.ts";
 
 type PushEvent = Parameters<typeof pushed>[0];

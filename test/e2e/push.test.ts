@@ -1,6 +1,6 @@
 /**
- * A push in headless Chromium, whose debugging protocol hands it to the service worker: a notification shows, a token goes
- * to the page, and what is no push of ours shows one too.
+ * A push in headless Chromium, whose debugging protocol hands it to the service worker: a
+ * notification shows, a token goes to the page, and what is no push of ours shows one too.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";
@@ -46,7 +46,10 @@ afterAll(async () => {
   await pages?.stop(true);
 });
 
-/** Resolves when the worker's work is done: Chromium forgets a notification that is asked for before it shows. */
+/**
+ * Resolves when the worker's work is done: Chromium forgets a notification that is asked for before
+ * it shows.
+ */
 async function deliver(data: string): Promise<void> {
   const before = Number(await page.evaluate("window.done"));
   const origin = `http://127.0.0.1:${pages.port}`;

@@ -1,6 +1,7 @@
 /**
- * The README against the executable: the journey runs line by line in an empty folder and prints the text of the
- * README, except ids, keys, times and paths. Then the node is killed in the middle of a file, stopped, and started again.
+ * The README against the executable: the journey runs line by line in an empty folder and prints
+ * the text of the README, except ids, keys, times and paths. Then the node is killed in the middle
+ * of a file, stopped, and started again.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { createHash, randomBytes } from "node:crypto";

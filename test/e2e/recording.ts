@@ -1,6 +1,6 @@
 /**
- * Makes the recording of the README, `docs/terminal.svg`: its commands in a real run, at the pace at which they answered.
- * `bun test/e2e/recording.ts`.
+ * Makes the recording of the README, `docs/terminal.svg`: its commands in a real run, at the pace
+ * at which they answered. `bun test/e2e/recording.ts`.
  */
 import { join } from "node:path";
 import { executable, freePort, run, scratchFolder, startNode } from "../support/executable.ts";

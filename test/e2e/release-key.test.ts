@@ -1,4 +1,6 @@
-/** `bun run release --key`: a key that no program would accept is refused before anything is built. */
+/**
+ * `bun run release --key`: a key that no program would accept is refused before anything is built.
+ */
 import { afterAll, expect, test } from "bun:test";
 import { join } from "node:path";
 import { scratchFolder } from "../support/executable.ts";

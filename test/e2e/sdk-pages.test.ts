@@ -1,7 +1,8 @@
 /**
- * `examples/vite`: pages that are built by Vite, with React and with Svelte, over the packed SDK. Each opens an identity with a
- * store in the browser, says hello to itself and shows it, and comes back with it after a reload; with React effects run twice.
- * And the other entries for browsers in one page: parts, and what a service worker needs.
+ * `examples/vite`: pages that are built by Vite, with React and with Svelte, over the packed SDK.
+ * Each opens an identity with a store in the browser, says hello to itself and shows it, and comes
+ * back with it after a reload; with React effects run twice. And the other entries for browsers in
+ * one page: parts, and what a service worker needs.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { cpSync, existsSync, mkdirSync, symlinkSync } from "node:fs";

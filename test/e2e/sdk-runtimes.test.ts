@@ -1,6 +1,6 @@
 /**
- * The packed SDK in every runtime: `npm pack`, installed from the archive alone, makes the whole journey
- * against running nodes; and what a page must load for it stays small.
+ * The packed SDK in every runtime: `npm pack`, installed from the archive alone, makes the whole
+ * journey against running nodes; and what a page must load for it stays small.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";
@@ -218,8 +218,8 @@ test("the hello world of the documents has at most 7 lines, and runs as it is pr
 }, 60_000);
 
 /**
- * All that a page loads until its first message is sent, its registration included, and what it loads when it also
- * receives (docs/client.md "Browsers").
+ * All that a page loads until its first message is sent, its registration included, and what it
+ * loads when it also receives (docs/client.md "Browsers").
  */
 const sentBytesMax = 56 * 1_024;
 const helloBytesMax = 67 * 1_024;
@@ -268,9 +268,9 @@ for await (const message of me.messages()) { console.log(message.text); await me
   };
   load("hello.js");
   const atOnce = loaded.size;
-  // Of the parts that are loaded on demand, a first message needs the registration, and receiving has a part of its own;
-  // no chunks that go on, no rotation, no look at the own record, no log, no fingerprints, no local store, devices, push, backup or
-  // guardians, and no curves in JavaScript.
+  // Of the parts that are loaded on demand, a first message needs the registration, and receiving
+  // has a part of its own; no chunks that go on, no rotation, no look at the own record, no log, no
+  // fingerprints, no local store, devices, push, backup or guardians, and no curves in JavaScript.
   const wanted = new Set([...loaded].flatMap((name) => imported(name, /import\("\.\/([^"]+)"\)/g)));
   const holds = (name: string, words: string): boolean =>
     textOf(name).includes(words) ||

@@ -1,7 +1,8 @@
 /**
- * Sends texts to somebody who was written to before, and prints in which files of the SDK's source functions ran from each call
- * of `send` until the Relay had the message: `[["<file>", …], …]`. What opens the identity runs before.
- * Arguments: the root of the sources, the address of the nodes, the DID of the recipient.
+ * Sends texts to somebody who was written to before, and prints in which files of the SDK's source
+ * functions ran from each call of `send` until the Relay had the message: `[["<file>", …], …]`.
+ * What opens the identity runs before. Arguments: the root of the sources, the address of the
+ * nodes, the DID of the recipient.
  */
 import { Session } from "node:inspector/promises";
 
@@ -15,7 +16,9 @@ session.connect();
 await session.post("Profiler.enable");
 await session.post("Profiler.startPreciseCoverage", { callCount: true, detailed: false });
 
-/** Since it was last called. A module itself is a function without a name that begins with its text. */
+/**
+ * Since it was last called. A module itself is a function without a name that begins with its text.
+ */
 async function takeFiles() {
   const { result } = await session.post("Profiler.takePreciseCoverage");
   return result.flatMap(({ url: module, functions }) => {

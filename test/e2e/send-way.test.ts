@@ -1,6 +1,7 @@
 /**
- * The way of a message through the SDK: in which files functions run when a text is sent to somebody who was written to before,
- * from `send` to the bytes that the Relay has. A reader who follows it opens these files, so their number is bounded.
+ * The way of a message through the SDK: in which files functions run when a text is sent to
+ * somebody who was written to before, from `send` to the bytes that the Relay has. A reader who
+ * follows it opens these files, so their number is bounded.
  * Source: docs/architecture.md "The life of a request".
  */
 import { expect, test } from "bun:test";
@@ -40,7 +41,10 @@ const steps = [
   "net/directory.ts",
   "net/http.ts",
 ];
-/** What those call as one calls a library: failures, shapes, cryptography, and where a program keeps its keys and rows. */
+/**
+ * What those call as one calls a library: failures, shapes, cryptography, and where a program keeps
+ * its keys and rows.
+ */
 const below = [
   "base/failure.ts",
   "base/shapes.ts",
@@ -51,7 +55,10 @@ const below = [
   "store/driver.ts",
   "store/person-shape.ts",
 ];
-/** What is informed of it: proofs are kept for other devices, and messages that last for a time are looked at. */
+/**
+ * What is informed of it: proofs are kept for other devices, and messages that last for a time are
+ * looked at.
+ */
 const informed = ["store/evidence.ts", "store/lasting.ts"];
 
 const people = peopleAtNodes();

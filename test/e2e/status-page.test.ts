@@ -1,6 +1,7 @@
 /**
- * The status page in headless Chromium: it draws what the node did, in light and in dark, on the width of a phone
- * without a scroll bar across, asks nothing of any other host, and says so when the node is gone.
+ * The status page in headless Chromium: it draws what the node did, in light and in dark, on the
+ * width of a phone without a scroll bar across, asks nothing of any other host, and says so when
+ * the node is gone.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";

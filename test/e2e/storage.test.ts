@@ -1,7 +1,7 @@
 /**
- * The commands for stores on the executable, next to a running node: a backup and a restore elsewhere, both killed and
- * repeated; verify, top, export and import. Everything that was answered before a backup began is in the
- * result.
+ * The commands for stores on the executable, next to a running node: a backup and a restore
+ * elsewhere, both killed and repeated; verify, top, export and import. Everything that was answered
+ * before a backup began is in the result.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";

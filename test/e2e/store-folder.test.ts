@@ -1,7 +1,7 @@
 /**
- * What happens to the folder of a store under the executable: its lock is removed and a second node starts, it gets
- * another name, its data file is lost, damaged, or may not be written. Nothing that was answered is lost, and each refusal
- * names what an operator can do.
+ * What happens to the folder of a store under the executable: its lock is removed and a second node
+ * starts, it gets another name, its data file is lost, damaged, or may not be written. Nothing that
+ * was answered is lost, and each refusal names what an operator can do.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import {

@@ -1,4 +1,7 @@
-/** The page of `store-tabs.test.ts`: an identity whose store all tabs share, and what this tab was handed over. */
+/**
+ * The page of `store-tabs.test.ts`: an identity whose store all tabs share, and what this tab was
+ * handed over.
+ */
 import { indexedDbKeys, indexedDbStore, Waypost } from "waypost/client";
 
 const asked = new URLSearchParams(location.search);

@@ -1,6 +1,7 @@
 /**
- * The local store in Chromium's IndexedDB: two tabs of one identity read and write it, one of them receives and delivers,
- * and the other takes over; through reloads each message is stored and handed over once.
+ * The local store in Chromium's IndexedDB: two tabs of one identity read and write it, one of them
+ * receives and delivers, and the other takes over; through reloads each message is stored and
+ * handed over once.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";

@@ -1,7 +1,8 @@
 /**
- * The units of `examples` under a systemd of the test's own, as the first process of a namespace, and with the lines that
- * docs/run.md gives for moderators: who opens the socket, as whom and with which rights the node runs, reload, restart and the
- * backup. Needs root, bubblewrap and systemd; where a systemd runs the machine, the test leaves its control groups alone.
+ * The units of `examples` under a systemd of the test's own, as the first process of a namespace,
+ * and with the lines that docs/run.md gives for moderators: who opens the socket, as whom and with
+ * which rights the node runs, reload, restart and the backup. Needs root, bubblewrap and systemd;
+ * where a systemd runs the machine, the test leaves its control groups alone.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import {

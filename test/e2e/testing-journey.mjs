@@ -1,4 +1,6 @@
-/** The same journey at a node of `@waypost/client/testing`; the process ends without stopping it. */
+/**
+ * The same journey at a node of `@waypost/client/testing`; the process ends without stopping it.
+ */
 import { testNode } from "@waypost/client/testing";
 
 const { url } = await testNode();

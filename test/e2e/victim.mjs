@@ -1,6 +1,6 @@
 /**
- * A user of the packed SDK: each line on standard input names a method of `Victim` in `support/lie-stage.ts` and its
- * arguments as JSON, each line on standard output has what it found.
+ * A user of the packed SDK: each line on standard input names a method of `Victim` in
+ * `support/lie-stage.ts` and its arguments as JSON, each line on standard output has what it found.
  */
 import { createInterface } from "node:readline";
 import { ClientError, memoryKeys, Waypost } from "@waypost/client";

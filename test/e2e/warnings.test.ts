@@ -1,6 +1,6 @@
 /**
- * Settings that are valid and probably a mistake, on the executable: `config check` prints a warning for each, and
- * `serve` logs the same and starts.
+ * Settings that are valid and probably a mistake, on the executable: `config check` prints a
+ * warning for each, and `serve` logs the same and starts.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";

@@ -1,6 +1,6 @@
 /**
- * A WebKitGTK of this machine, driven by WebDriver: its small browser without a window to see, on a display of its own (Xvfb).
- * Nothing of it outlives `close`.
+ * A WebKitGTK of this machine, driven by WebDriver: its small browser without a window to see, on a
+ * display of its own (Xvfb). Nothing of it outlives `close`.
  */
 import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

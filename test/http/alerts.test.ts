@@ -1,6 +1,6 @@
 /**
- * The example alerts under Prometheus' own unit tests, one incident each, from the series that a node shows; and a full
- * mailbox behind the Relay of a real node, which must show those series.
+ * The example alerts under Prometheus' own unit tests, one incident each, from the series that a
+ * node shows; and a full mailbox behind the Relay of a real node, which must show those series.
  */
 import { afterAll, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";

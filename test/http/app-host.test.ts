@@ -1,6 +1,7 @@
 /**
- * The host of the chat app: it answers with the app's files, each with the headers that keep everything else out of its
- * origin, and with nothing of the nodes; other hosts have nothing of the app.
+ * The host of the chat app: it answers with the app's files, each with the headers that keep
+ * everything else out of its origin, and with nothing of the nodes; other hosts have nothing of the
+ * app.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { webFiles } from "#web";

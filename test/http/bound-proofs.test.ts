@@ -1,6 +1,6 @@
 /**
- * Proofs of version 3 over HTTP: `/limits` and preparations show it, a prepared proof of it is accepted, and a
- * Directory accepts the versions that its configuration and its ledger have.
+ * Proofs of version 3 over HTTP: `/limits` and preparations show it, a prepared proof of it is
+ * accepted, and a Directory accepts the versions that its configuration and its ledger have.
  */
 import { afterEach, expect, test } from "bun:test";
 import { decodeHex, encodeBase64, encodeHex0x } from "../../src/core/codec/bytes.ts";

@@ -34,7 +34,9 @@ async function cacheForBob(): Promise<TestCache> {
 }
 
 type Damage = (sent: Record<string, unknown>) => void;
-/** A request of one route, signed by a person with some values of the proof changed, then damaged. */
+/**
+ * A request of one route, signed by a person with some values of the proof changed, then damaged.
+ */
 type RouteCase = {
   name: string;
   ask: (

@@ -1,4 +1,6 @@
-/** The reads of the Cache: messages, chunks, summaries, states, acknowledgements and event proofs. */
+/**
+ * The reads of the Cache: messages, chunks, summaries, states, acknowledgements and event proofs.
+ */
 import { describe, expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { decodeBase64 } from "../../src/core/codec/bytes.ts";

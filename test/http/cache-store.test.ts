@@ -1,4 +1,6 @@
-/** POST /cache/store: the receipt, every refusal in its order, repeats, chunks, quotas and policies. */
+/**
+ * POST /cache/store: the receipt, every refusal in its order, repeats, chunks, quotas and policies.
+ */
 import { describe, expect, test } from "bun:test";
 import { utf8 } from "../../src/core/codec/bytes.ts";
 import type { JsonObject } from "../../src/core/codec/json.ts";

@@ -1,6 +1,6 @@
 /**
- * Strangers at the Cache: their rate, their pools of a mailbox, and how a sender becomes known. Known senders get
- * through however much strangers store.
+ * Strangers at the Cache: their rate, their pools of a mailbox, and how a sender becomes known.
+ * Known senders get through however much strangers store.
  */
 import { describe, expect, test } from "bun:test";
 import type { JsonObject } from "../../src/core/codec/json.ts";
@@ -31,7 +31,10 @@ const dave = createPerson(4);
 const crowd = [5, 6, 7, 8, 9, 10, 11, 12].map((number) => createPerson(number));
 type TestPerson = typeof alice;
 
-/** Of 400 entries: floors of 160 and a rest of 100 for known people, floors of 120 and a rest of 100 for newcomers. */
+/**
+ * Of 400 entries: floors of 160 and a rest of 100 for known people, floors of 120 and a rest of 100
+ * for newcomers.
+ */
 const { stranger_share } = cacheDefault;
 const quota = { recipient_entries_max: 400, stranger_share };
 

@@ -1,6 +1,6 @@
 /**
- * Retrieval by a client that knows the interface but no cursor: whole messages, whole groups, and answers that take
- * little memory however long they are and however slowly they are read.
+ * Retrieval by a client that knows the interface but no cursor: whole messages, whole groups, and
+ * answers that take little memory however long they are and however slowly they are read.
  */
 import { describe, expect, test } from "bun:test";
 import { connect } from "node:net";
@@ -214,8 +214,8 @@ describe("slow clients", () => {
     const others = Array.from({ length: 99 }, () => slowClient(url, 7));
     await pause(1_500, "the others would have their answers built");
     const grown = process.memoryUsage.rss() - before;
-    // 100 answers of 25 MiB are 2.5 GB (150 MiB were measured); a chunk each and what the kernel and the server buffer
-    // stay far below.
+    // 100 answers of 25 MiB are 2.5 GB (150 MiB were measured); a chunk each and what the kernel
+    // and the server buffer stay far below.
     expect(grown).toBeLessThan(400 * 1024 ** 2);
     for (const socket of others) socket.destroy();
     let bytes = 0;

@@ -105,7 +105,8 @@ describe("the calls of a block", () => {
       if (!isOfAccount(question)) return null;
       most = Math.max(most, ++asked);
       all++;
-      // Answered when as many wait as may, or when there are no more, and not before a further one would have come.
+      // Answered when as many wait as may, or when there are no more, and not before a further one
+      // would have come.
       await until("the others", () => asked >= 16 || all === 40 || isAnswering);
       isAnswering = true;
       await pause(10, "more than 16 would be asked at once");

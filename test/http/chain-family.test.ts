@@ -1,6 +1,7 @@
 /**
- * The Directory on an existing chain of the family, as the published facts write its runtime 123: it starts, names the
- * protections that are missing, registers, and refuses what that chain can't take.
+ * The Directory on an existing chain of the family, as the published facts write its runtime 123:
+ * it starts, names the protections that are missing, registers, and refuses what that chain can't
+ * take.
  */
 
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
@@ -74,7 +75,9 @@ async function openFamily(environment: StoreEnvironment): Promise<Store> {
   return { ...memory, capabilities: { ...memory.capabilities, ledger: chain.ledger } };
 }
 
-/** The record of an identity that the operator's account owns, with the rich document and an alias. */
+/**
+ * The record of an identity that the operator's account owns, with the rich document and an alias.
+ */
 function recordOf(identity: Identity): string {
   const world = new World(1_800_000_000_000);
   world.operator = keyOf("operator").publicKey.slice();

@@ -1,7 +1,7 @@
 /**
- * A chain node with everything that the chain driver asks for: finalized blocks that are empty until a test fills them,
- * the kept metadata of the reference runtime, empty storage. It makes no blocks by itself, and a test may answer in its
- * place.
+ * A chain node with everything that the chain driver asks for: finalized blocks that are empty
+ * until a test fills them, the kept metadata of the reference runtime, empty storage. It makes no
+ * blocks by itself, and a test may answer in its place.
  */
 import { afterEach } from "bun:test";
 import { encodeHex0x } from "../../src/core/codec/bytes.ts";
@@ -45,7 +45,10 @@ export type Asked = {
   readonly method: string;
   readonly params: readonly unknown[];
 };
-/** A frame as it is sent, `silence`, the end of the connection, or `null` for what a node would answer. */
+/**
+ * A frame as it is sent, `silence`, the end of the connection, or `null` for what a node would
+ * answer.
+ */
 export type InItsPlace = { readonly frame: string | Uint8Array } | "silence" | "cut" | null;
 
 export type FakeNode = {
@@ -174,7 +177,10 @@ export const nowKey = "0xf0c365c3cf59d671eb72da0e7a4113c49f1f0515f462cdcf84e0f1d
 /** twox128 of `DidRegistry` and of `PlainProofs`. */
 const plainProofsKey = "0x72b29c5d16546b7d2c5310d5fbada68baf3f929cfecf08e38001b74fff4747a8";
 
-/** The time of every block is the present, less its age; proofs of every version are taken, and nothing else has a value. */
+/**
+ * The time of every block is the present, less its age; proofs of every version are taken, and
+ * nothing else has a value.
+ */
 function storedAt(key: string, ageMs: number): string | null {
   if (key === plainProofsKey) return "0x01";
   if (key !== nowKey) return null;

@@ -1,6 +1,6 @@
 /**
- * The chain driver with nodes that misbehave: none of them ends the process, fills memory or the log, delays the end of
- * the program, or makes it reveal the part of an endpoint after its host.
+ * The chain driver with nodes that misbehave: none of them ends the process, fills memory or the
+ * log, delays the end of the program, or makes it reveal the part of an endpoint after its host.
  */
 
 import { describe, expect, test } from "bun:test";
@@ -550,7 +550,10 @@ describe("submissions", () => {
     expect(stateOf()).toBe("pending");
   });
 
-  /** How many times the state was read before, each time of a head that was no longer the newest; eight reads are made. */
+  /**
+   * How many times the state was read before, each time of a head that was no longer the newest;
+   * eight reads are made.
+   */
   test.each([0, 1, 6])(
     "does not accept a call again that ended while its state was read, after %d reads",
     async (before) => {

@@ -219,7 +219,8 @@ describe("key proofs", () => {
       ...setDocumentOf(person, { timestamp: `v3:0:${validUntilMs}`, docBlob: new Uint8Array(9) }),
     };
     const changes = Array.from({ length: componentCallsMax }, (_, n) => change(BigInt(n)));
-    // What a stranger pays for is refused: his own calls, and what the DID's keys signed and then did not use.
+    // What a stranger pays for is refused: his own calls, and what the DID's keys signed and then
+    // did not use.
     const refused = [
       deletion,
       stolen,
@@ -317,7 +318,8 @@ describe("key proofs", () => {
         registrationBy(person),
         rotationBy(person, [person.root, keyOf("next")]),
       ];
-      // The chain refuses each one (DidAlreadyExists): with the expiry of the true one, and with others.
+      // The chain refuses each one (DidAlreadyExists): with the expiry of the true one, and with
+      // others.
       const forged = Array.from({ length: 8 }, (_, n) => {
         const docBlob = encodeDidDocument(
           n % 2 === 0 ? documentOf(person) : emptyDocument(person.did),

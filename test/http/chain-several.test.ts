@@ -165,7 +165,8 @@ describe("of several endpoints, one", () => {
 
   test("that is not in use tells the log nothing about the operator's funds", async () => {
     const nodes = [fakeNode(), fakeNode()];
-    // The first names funds, the second none: the account of the operator is the last key of a head.
+    // The first names funds, the second none: the account of the operator is the last key of a
+    // head.
     const account = `0x${"00".repeat(16)}01${"00".repeat(63)}`;
     const [first] = nodes as [FakeNode, FakeNode];
     first.answer = ({ id, method, params }) => {

@@ -1,6 +1,6 @@
 /**
- * Several Caches of one recipient: one that can't be reached, copies in two of them, and others that lie about what they
- * hold. With the parts of the SDK that list, read and acknowledge.
+ * Several Caches of one recipient: one that can't be reached, copies in two of them, and others
+ * that lie about what they hold. With the parts of the SDK that list, read and acknowledge.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";

@@ -1,4 +1,7 @@
-/** Changes of an identity over a running node: each component, alias and key, deletion, and what is refused. */
+/**
+ * Changes of an identity over a running node: each component, alias and key, deletion, and what is
+ * refused.
+ */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { ClientError } from "../../src/client/base/failure.ts";

@@ -1,6 +1,7 @@
 /**
- * What is chosen in a conversation, over running nodes: on all devices of one identity, and what both sides keep, which is how
- * long messages last. And what an author says of a message besides: whom it calls, and that it was passed on.
+ * What is chosen in a conversation, over running nodes: on all devices of one identity, and what
+ * both sides keep, which is how long messages last. And what an author says of a message besides:
+ * whom it calls, and that it was passed on.
  */
 import { expect, test } from "bun:test";
 import { timerType } from "../../src/client/mail/content.ts";

@@ -1,6 +1,7 @@
 /**
- * A disk that is set back: a device goes on from an older copy of its store, or two copies of one device do. Its numbers
- * then mean different things, and the other devices must neither lose one of them nor show it twice.
+ * A disk that is set back: a device goes on from an older copy of its store, or two copies of one
+ * device do. Its numbers then mean different things, and the other devices must neither lose one of
+ * them nor show it twice.
  */
 import { afterAll, expect, test } from "bun:test";
 import { cpSync, rmSync } from "node:fs";
@@ -108,7 +109,8 @@ test("the newer one of two copies that comes back loses nothing either, and gets
     () => namesOf(laptopAgain),
     (names) => names.includes("older 8"),
   );
-  // A copy that ends sooner than the laptop has answered it leaves no trace of what it did to the one that comes back.
+  // A copy that ends sooner than the laptop has answered it leaves no trace of what it did to the
+  // one that comes back.
   await until(
     () => namesOf(older),
     (names) => names.includes("newer 4"),

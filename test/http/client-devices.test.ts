@@ -1,6 +1,7 @@
 /**
- * Devices of one identity over running nodes: a new one is linked by its code and gets keys and history; both then show the
- * same, whichever received or sent it, also after one was away for long; and a removed one can do nothing any more.
+ * Devices of one identity over running nodes: a new one is linked by its code and gets keys and
+ * history; both then show the same, whichever received or sent it, also after one was away for
+ * long; and a removed one can do nothing any more.
  */
 import { expect, spyOn, test } from "bun:test";
 import type { ClientError } from "../../src/client/base/failure.ts";
@@ -268,7 +269,8 @@ test("a removed device can't read, sign or change anything, and the others go on
   expect(await stolen.send(alice.did, "as him").catch((error: ClientError) => error.code)).toBe(
     "unknown_key",
   );
-  // Its own SDK does not sign it; another program of a thief does, with all that is right but the key.
+  // Its own SDK does not sign it; another program of a thief does, with all that is right but the
+  // key.
   const { change, signIntent } = await import("../../src/client/identity/change.ts");
   const signer = { keyId: "root", seed: held.rootSeed };
   const intent = {

@@ -1,4 +1,7 @@
-/** The program of docs/client.md, run against nodes as it stands, and the functions that the page names. */
+/**
+ * The program of docs/client.md, run against nodes as it stands, and the functions that the page
+ * names.
+ */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";
 import { startTestNodes, type TestNodes } from "../support/nodes.ts";

@@ -1,6 +1,6 @@
 /**
- * Files next to texts: no text waits for a file, a file that is larger than the mailbox flows through it, what waits says
- * why, and what can't fit is refused before anything has left.
+ * Files next to texts: no text waits for a file, a file that is larger than the mailbox flows
+ * through it, what waits says why, and what can't fit is refused before anything has left.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import type { ClientError } from "../../src/client/base/failure.ts";

@@ -1,4 +1,7 @@
-/** An identity that was lost is found again: from a backup, with people and history, and by two of three guardians. */
+/**
+ * An identity that was lost is found again: from a backup, with people and history, and by two of
+ * three guardians.
+ */
 import { afterAll, beforeAll, expect, jest, test } from "bun:test";
 import { backup, restore } from "../../src/client/identity/backup.ts";
 import { change } from "../../src/client/identity/change.ts";
@@ -309,7 +312,8 @@ test("any two of three guardians restore, one alone does not, and a false share 
   await found.send(guardians[0]!.did, "thank you");
   const answer = await nextMessage(guardians[0]!);
   expect([answer.text, answer.verified]).toEqual(["thank you", true]);
-  // What was compared was of other keys: here nothing is known of it, and the friend is shown what it was.
+  // What was compared was of other keys: here nothing is known of it, and the friend is shown what
+  // it was.
   expect(await found.fingerprint(friend.did)).toMatchObject({ isCompared: false, was: null });
   expect(await friend.fingerprint(did)).toMatchObject({ isCompared: false, was: is });
 }, 120_000);

@@ -1,6 +1,6 @@
 /**
- * Groups, read receipts, typing and profiles over running nodes: several people, two devices of one, strangers, and changes
- * that count for nothing.
+ * Groups, read receipts, typing and profiles over running nodes: several people, two devices of
+ * one, strangers, and changes that count for nothing.
  */
 import { expect, test } from "bun:test";
 import { type GroupRow, renderBundle } from "../../src/client/groups/bundles.ts";

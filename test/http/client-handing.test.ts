@@ -1,6 +1,6 @@
 /**
- * A group is handed over: its conversation stays where it was, and the next admin changes it; own devices answer first; who
- * was away comes after it; of random DIDs the admin's own word counts.
+ * A group is handed over: its conversation stays where it was, and the next admin changes it; own
+ * devices answer first; who was away comes after it; of random DIDs the admin's own word counts.
  */
 import { expect, test } from "bun:test";
 import { renderBundle } from "../../src/client/groups/bundles.ts";

@@ -1,6 +1,6 @@
 /**
- * A hostile Cache or Relay against the SDK: what it puts under the id of a message, signs again, or lists next to it,
- * never removes a message that was not opened, and never names another author.
+ * A hostile Cache or Relay against the SDK: what it puts under the id of a message, signs again, or
+ * lists next to it, never removes a message that was not opened, and never names another author.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";

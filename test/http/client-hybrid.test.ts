@@ -1,6 +1,7 @@
 /**
- * Messages to people who announce key bundles, over real nodes: sealed in the second version whatever they are, opened and
- * verified; they wait while no bundle can be had; and nobody else is sealed to otherwise than before.
+ * Messages to people who announce key bundles, over real nodes: sealed in the second version
+ * whatever they are, opened and verified; they wait while no bundle can be had; and nobody else is
+ * sealed to otherwise than before.
  */
 import { afterAll, beforeAll, beforeEach, expect, test } from "bun:test";
 import { sha256 } from "@noble/hashes/sha2.js";

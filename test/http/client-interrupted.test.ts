@@ -1,6 +1,6 @@
 /**
- * A replacement of all keys that the network interrupts anywhere: the next start ends it, with what the user has ticked. Until
- * then who has the former keys reads and signs.
+ * A replacement of all keys that the network interrupts anywhere: the next start ends it, with what
+ * the user has ticked. Until then who has the former keys reads and signs.
  */
 import { expect, test } from "bun:test";
 import { restore } from "../../src/client/identity/backup.ts";
@@ -221,7 +221,10 @@ test("a replacement that another one has overtaken meanwhile is said to the user
 
 type Component = { readonly publicKey: string; readonly url: string };
 
-/** Keys and addresses under one id of each kind: as the user has them, and as a thief of the keys puts them. */
+/**
+ * Keys and addresses under one id of each kind: as the user has them, and as a thief of the keys
+ * puts them.
+ */
 async function underIds(owner: Waypost) {
   const { did } = owner;
   const [work, mine] = [`${did}#work`, `${did}#mine`];

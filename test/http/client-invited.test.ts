@@ -1,4 +1,7 @@
-/** Who brings an invitation back is accepted without a question, on each device of who made it, and once where it says so. */
+/**
+ * Who brings an invitation back is accepted without a question, on each device of who made it, and
+ * once where it says so.
+ */
 import { expect, test } from "bun:test";
 import { peopleAtNodes } from "../support/people.ts";
 import { devicesAt, until } from "./own-devices.ts";

@@ -1,6 +1,7 @@
 /**
- * The journey of the SDK over running nodes: identities that are found again, messages of every kind both ways, live and
- * waiting, each once and none acknowledged unasked, garbage that stops nothing, receipts, reactions and replaced keys.
+ * The journey of the SDK over running nodes: identities that are found again, messages of every
+ * kind both ways, live and waiting, each once and none acknowledged unasked, garbage that stops
+ * nothing, receipts, reactions and replaced keys.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { ClientError } from "../../src/client/base/failure.ts";
@@ -286,7 +287,8 @@ describe("a key that is replaced", () => {
     expect(got.map(({ text }) => text)).toEqual(["sealed to the old key", "sealed to the new key"]);
     expect([before, phone.identity.agreements.length]).toEqual([1, 2]);
     expect((await take(rotating, 2)).length).toBe(2);
-    // The Caches let an envelope live for two days: then, and an hour later, the old secret is gone.
+    // The Caches let an envelope live for two days: then, and an hour later, the old secret is
+    // gone.
     const done = await open({ keys: phoneKeys, nowMs: () => weekLater + 50 * 3_600_000 });
     expect(done.identity.agreements.length).toBe(1);
     expect(await phoneKeys.load("default")).not.toContain(

@@ -1,4 +1,7 @@
-/** One key file and several writers: a follower, commands of another shell, and a removal. No stored secret is lost. */
+/**
+ * One key file and several writers: a follower, commands of another shell, and a removal. No stored
+ * secret is lost.
+ */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";
 import { ed25519 } from "@noble/curves/ed25519.js";

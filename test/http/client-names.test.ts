@@ -1,6 +1,6 @@
 /**
- * The name of a message is its author's: it stays when the message goes out under another envelope, and no other sender can
- * take it. Over running nodes, with a proxy in front of the Relay.
+ * The name of a message is its author's: it stays when the message goes out under another envelope,
+ * and no other sender can take it. Over running nodes, with a proxy in front of the Relay.
  */
 import { expect, test } from "bun:test";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
@@ -19,7 +19,10 @@ const people = peopleAtNodes();
 
 type Post = { readonly to: string; readonly id: string };
 
-/** In front of the Relay: what `before` answers is the answer, and what `after` answers one to what was delivered. */
+/**
+ * In front of the Relay: what `before` answers is the answer, and what `after` answers one to what
+ * was delivered.
+ */
 function relayAt(hooks: {
   readonly before?: (post: Post) => Promise<Response | null>;
   readonly after?: (post: Post) => Response | null;

@@ -1,6 +1,6 @@
 /**
- * Opening an identity: one for each name of a key store, however many tabs or processes open it at once; nodes that are
- * away for a moment; and key stores that fail.
+ * Opening an identity: one for each name of a key store, however many tabs or processes open it at
+ * once; nodes that are away for a moment; and key stores that fail.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { mkdtempSync, rmSync } from "node:fs";

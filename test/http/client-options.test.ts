@@ -1,6 +1,7 @@
 /**
- * Each option of `open` has its effect, without a store and with one: the compiler can't notice that one of them is not
- * handed on. The canary is an option that the list lacks: a new one must get its row.
+ * Each option of `open` has its effect, without a store and with one: the compiler can't notice
+ * that one of them is not handed on. The canary is an option that the list lacks: a new one must
+ * get its row.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { ClientError } from "../../src/client/base/failure.ts";
@@ -15,7 +16,10 @@ import { startTestNodes, type TestNodes } from "../support/nodes.ts";
 import { waiting, waitingCount } from "../support/people.ts";
 
 let nodes: TestNodes;
-/** Says that its ledger has no rules for self-certifying DIDs, and otherwise what the nodes say. Counts what is asked. */
+/**
+ * Says that its ledger has no rules for self-certifying DIDs, and otherwise what the nodes say.
+ * Counts what is asked.
+ */
 let front: { url: string; asked: string[]; isPending: boolean; stop: () => unknown };
 const opened: Waypost[] = [];
 
@@ -261,7 +265,8 @@ describe.each([
       const url = `http://127.0.0.1:${silent.port}`;
       expect(await codeOf(open({ url, timeoutMs: 50, retries: 0 }))).toBe("timed_out");
       silent.stop(true);
-      // Trying again goes on for as long, and no longer: the second try alone would come after more than 500 ms.
+      // Trying again goes on for as long, and no longer: the second try alone would come after more
+      // than 500 ms.
       const startedMs = performance.now();
       const gone = open({ url: "http://127.0.0.1:1", timeoutMs: 400, retries: 1_000 });
       expect(await codeOf(gone)).toBe("unreachable");

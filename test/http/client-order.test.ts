@@ -1,6 +1,7 @@
 /**
- * The order of messages of the SDK: by their times as they were sent, however many are sent at once, and what waited first for a reader
- * that comes back; and each lost connection is reported once, and once when it is back.
+ * The order of messages of the SDK: by their times as they were sent, however many are sent at
+ * once, and what waited first for a reader that comes back; and each lost connection is reported
+ * once, and once when it is back.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import type { WaypostOptions } from "../../src/client/identity/opening.ts";

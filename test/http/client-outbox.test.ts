@@ -1,6 +1,7 @@
 /**
- * The outbox of the SDK's local store: messages that are sent without a network arrive later, in order, each once and with
- * the same bytes; what becomes of one whose time is over; and what a refusal leaves.
+ * The outbox of the SDK's local store: messages that are sent without a network arrive later, in
+ * order, each once and with the same bytes; what becomes of one whose time is over; and what a
+ * refusal leaves.
  */
 import { expect, test } from "bun:test";
 import type { ClientError } from "../../src/client/base/failure.ts";
@@ -38,7 +39,10 @@ async function openBehind(
 /** A number: the status of the answer to a message that was delivered. */
 type Answer = "pass" | "refuse" | "lose" | number;
 
-/** In front of the nodes: passes posts to the Relay on, refuses them, or loses them before or after they were delivered. */
+/**
+ * In front of the nodes: passes posts to the Relay on, refuses them, or loses them before or after
+ * they were delivered.
+ */
 function relayAt(
   decide: (body: string) => Answer,
   answering: Promise<unknown> = Promise.resolve(),
@@ -208,7 +212,8 @@ test("a refusal for good fails the message and holds no other up; a removed mess
   );
   const message = await alice.store.message(removed.id);
   if (message !== null) await alice.store.remove(message);
-  // An attempt that is under way when its message is removed may still arrive: the next message's comes after it.
+  // An attempt that is under way when its message is removed may still arrive: the next message's
+  // comes after it.
   while (!relay.bodies.some((body) => body.includes(kept.id))) await Bun.sleep(5);
   state.answer = "pass";
   await kept.delivered;
@@ -221,7 +226,8 @@ test("a refusal for good fails the message and holds no other up; a removed mess
 }, 30_000);
 
 test("a profile that was refused comes with the next message, and waits longest for somebody who is away", async () => {
-  // The profile and the message behind it are on their way at once: the profile is refused, whichever comes first.
+  // The profile and the message behind it are on their way at once: the profile is refused,
+  // whichever comes first.
   const isProfile = (body: string) => JSON.parse(body).ttl === "30d";
   let refusals = 1;
   const relay = relayAt((body) => (isProfile(body) && refusals-- > 0 ? 403 : "pass"));

@@ -1,4 +1,7 @@
-/** Passes in the SDK over running nodes: whom the user has accepted comes through a flood that closes the mailbox to others. */
+/**
+ * Passes in the SDK over running nodes: whom the user has accepted comes through a flood that
+ * closes the mailbox to others.
+ */
 import { expect, test } from "bun:test";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import { memoryStore } from "../../src/client/store/driver.ts";

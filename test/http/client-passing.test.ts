@@ -1,6 +1,6 @@
 /**
- * No sender waits for a reader of the SDK: what it can't take over at once is passed to the Cache. The Relay would wait ten
- * minutes for an acknowledgement, longer than any request here.
+ * No sender waits for a reader of the SDK: what it can't take over at once is passed to the Cache.
+ * The Relay would wait ten minutes for an acknowledgement, longer than any request here.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
@@ -21,7 +21,10 @@ const open = (keys = memoryKeys()) =>
     waiting: { timeoutMs: 60_000, intervalMs: 20 },
   });
 
-/** A reader with a live session, which hands its messages to `onMessage`; and its events of live sessions. */
+/**
+ * A reader with a live session, which hands its messages to `onMessage`; and its events of live
+ * sessions.
+ */
 async function listen(me: Waypost, onMessage: (message: Message) => unknown) {
   const events: WaypostEvent[] = [];
   const connected = Promise.withResolvers<void>();

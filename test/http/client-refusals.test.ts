@@ -1,6 +1,6 @@
 /**
- * What the SDK says when something is wrong outside of a message: the clock, the address of a node, a full mailbox, and
- * arguments that no call takes.
+ * What the SDK says when something is wrong outside of a message: the clock, the address of a node,
+ * a full mailbox, and arguments that no call takes.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { mkdtempSync, rmSync } from "node:fs";

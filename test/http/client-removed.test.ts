@@ -1,6 +1,6 @@
 /**
- * Removals over running nodes: what another device still logs of a removed one, a device that is linked after it, two
- * removals at once, and a removed device that is linked again.
+ * Removals over running nodes: what another device still logs of a removed one, a device that is
+ * linked after it, two removals at once, and a removed device that is linked again.
  */
 import { expect, test } from "bun:test";
 import { attempt, ClientError } from "../../src/client/base/failure.ts";

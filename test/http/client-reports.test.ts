@@ -1,6 +1,7 @@
 /**
- * Reports to the operator: a recipient shows chosen messages, the command opens them with the operator's keys, says whose
- * signatures hold, in both versions of sealing, and blocks; nobody can be reported for what they have not written.
+ * Reports to the operator: a recipient shows chosen messages, the command opens them with the
+ * operator's keys, says whose signatures hold, in both versions of sealing, and blocks; nobody can
+ * be reported for what they have not written.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { readFile } from "node:fs/promises";

@@ -1,6 +1,6 @@
 /**
- * What an author makes of a message later: another text, or nothing, for all who have it, in whichever order it comes; and
- * what others say of it counts for nothing.
+ * What an author makes of a message later: another text, or nothing, for all who have it, in
+ * whichever order it comes; and what others say of it counts for nothing.
  */
 import { expect, test } from "bun:test";
 import { bytesSource } from "../../src/client/mail/content.ts";

@@ -1,6 +1,6 @@
 /**
- * Groups by signed statements over running nodes: what forked before, and what a thief, a removed member and a lost message
- * can do. Each schedule ends with one state at all who are in the group.
+ * Groups by signed statements over running nodes: what forked before, and what a thief, a removed
+ * member and a lost message can do. Each schedule ends with one state at all who are in the group.
  */
 import { expect, test } from "bun:test";
 import type { GroupRow } from "../../src/client/groups/bundles.ts";
@@ -242,7 +242,8 @@ test("after new keys the group goes on, and a thief with the earlier ones change
   }
   for (const me of [alice, bob])
     await until(() => groupOf(me, group.id), ["Under new keys", dids(alice, bob), "joined"]);
-  // Where a member had believed it, the maker says again what the thief had changed, with later versions.
+  // Where a member had believed it, the maker says again what the thief had changed, with later
+  // versions.
   await bob.send(alice.did, bundle as never, typed);
   const healed = async () => (await stateOf(store, alice, group.id)).state.members[mallory.did];
   await until(async () => (await healed())?.[0], "out");

@@ -1,6 +1,7 @@
 /**
- * The local store of the SDK over running nodes: what arrives is saved before it is acknowledged and kept once; people,
- * conversations and unread counts; files in pieces; what happens when the store is full.
+ * The local store of the SDK over running nodes: what arrives is saved before it is acknowledged
+ * and kept once; people, conversations and unread counts; files in pieces; what happens when the
+ * store is full.
  */
 import { describe, expect, test } from "bun:test";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";

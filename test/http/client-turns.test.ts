@@ -1,6 +1,7 @@
 /**
- * In which order `messages()` hands over what one person sent: that of sending, though up to eight are on their way at once and one of
- * them comes later than the others; and what one that never comes holds up.
+ * In which order `messages()` hands over what one person sent: that of sending, though up to eight
+ * are on their way at once and one of them comes later than the others; and what one that never
+ * comes holds up.
  */
 import { expect, test } from "bun:test";
 import type { WaypostOptions } from "../../src/client/identity/opening.ts";

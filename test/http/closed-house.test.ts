@@ -1,6 +1,6 @@
 /**
- * Who is served where the operator chooses who registers: own recipients from anyone who writes to them, and others only for
- * what own people sign.
+ * Who is served where the operator chooses who registers: own recipients from anyone who writes to
+ * them, and others only for what own people sign.
  */
 import { afterAll, expect, test } from "bun:test";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
@@ -145,7 +145,8 @@ test("a Relay and a Cache of their own follow what the Directory says of its reg
   stops.push(beside.stop);
   const known = await guestOf(house.url, other.home);
   const urls = { directoryUrl: `http://${other.home}`, relayUrl: own, cacheUrl: own };
-  // A bundle that is put before its home is known would have the Cache remember for ten seconds that it knows no such DID.
+  // A bundle that is put before its home is known would have the Cache remember for ten seconds
+  // that it knows no such DID.
   const there = await Waypost.open({ ...urls, keys: memoryKeys(), waiting, announce: false });
   stops.push(() => there.close());
   expect((await fetch(`${house.url}/resolve/${there.did}?home=${other.home}`)).status).toBe(200);

@@ -1,6 +1,7 @@
 /**
- * Each constant outside of the settings has the effect of its own value. Like the settings (`settings-values.test.ts`), each
- * gets a value that no other has, and the test finds that value in its effect. The canaries swap two constants.
+ * Each constant outside of the settings has the effect of its own value. Like the settings
+ * (`settings-values.test.ts`), each gets a value that no other has, and the test finds that value
+ * in its effect. The canaries swap two constants.
  */
 import { afterAll, describe, expect, test } from "bun:test";
 import { listSettings } from "../../src/config/reference.ts";
@@ -40,7 +41,10 @@ afterAll(cleanUp);
 type Values = Record<string, Record<string, number>>;
 type Seen = Map<string, number>;
 
-/** Small enough to be reached, and no two of a section alike. Rates are below one a second, so that a wait names them. */
+/**
+ * Small enough to be reached, and no two of a section alike. Rates are below one a second, so that
+ * a wait names them.
+ */
 const own = {
   server: { body_deadline: 733, refusal_delay: 311 },
   limits: { ttl_default: 7 * minuteMs },
@@ -98,7 +102,7 @@ async function passedBefore(
   return 100;
 }
 
-// --------------------------------------------------------------------------------------------- observers
+// --------------------------------------------------------------------------------------- observers
 
 async function observeServer({ server }: Values, seen: Seen): Promise<void> {
   const waiting = testRoute({ path: "/wait", handle: () => new Promise<never>(() => undefined) });
@@ -310,7 +314,7 @@ function strangers(seen: Seen, values: Values): string[] {
   });
 }
 
-// ------------------------------------------------------------------------------------------------- tests
+// ------------------------------------------------------------------------------------------- tests
 
 const seenOfAll = observe(own);
 

@@ -1,6 +1,7 @@
 /**
- * Destinations for tests of outbound requests: honest servers, servers that write what a test says byte
- * for byte, listeners that only count connections, and an egress that may reach 127.0.0.1 and nothing else.
+ * Destinations for tests of outbound requests: honest servers, servers that write what a test says
+ * byte for byte, listeners that only count connections, and an egress that may reach 127.0.0.1 and
+ * nothing else.
  */
 
 import { utf8 } from "../../src/core/codec/bytes.ts";

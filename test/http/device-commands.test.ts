@@ -42,7 +42,8 @@ test("a device is linked, listed and removed by commands, and is no second ident
   const { fingerprint } = accepted;
   expect(fingerprint).toMatch(/^([0-9A-HJKMNP-TV-Z]{5} ){3}[0-9A-HJKMNP-TV-Z]{5}$/);
   expect(accepted).toEqual({ ok: true, did, fingerprint });
-  // Anyone who saw the code first could have given the laptop another identity: both show whose it is.
+  // Anyone who saw the code first could have given the laptop another identity: both show whose it
+  // is.
   const shown = JSON.parse((await lines.read()).value ?? "");
   expect(shown).toEqual({ ok: true, did, name: "default", fingerprint });
   expect(await linking.exited).toBe(0);

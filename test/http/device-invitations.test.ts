@@ -1,6 +1,7 @@
 /**
- * Own devices where the Directory registers who is invited: the member's key makes an invitation for one of them, over the
- * wire, the SDK and the commands, and no more than a stated bound lets in.
+ * Own devices where the Directory registers who is invited: the member's key makes an invitation
+ * for one of them, over the wire, the SDK and the commands, and no more than a stated bound lets
+ * in.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { join } from "node:path";

@@ -1,6 +1,7 @@
 /**
- * Three clients send as fast as they may to inboxes of their own that answer after 5 s. An honest delivery to a healthy
- * inbox must stay fast. From an attacker's own network it must not, or this test proves nothing.
+ * Three clients send as fast as they may to inboxes of their own that answer after 5 s. An honest
+ * delivery to a healthy inbox must stay fast. From an attacker's own network it must not, or this
+ * test proves nothing.
  */
 import { afterEach, expect, test } from "bun:test";
 import { hostLimits } from "../../src/nodes/egress/host-limiter.ts";

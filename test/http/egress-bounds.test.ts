@@ -1,6 +1,6 @@
 /**
- * The cost of a destination and what a sender can learn: endless and slow answers, shares of the node, circuits, equal
- * errors, and the environment at start.
+ * The cost of a destination and what a sender can learn: endless and slow answers, shares of the
+ * node, circuits, equal errors, and the environment at start.
  */
 import { afterEach, describe, expect, test } from "bun:test";
 import { hostLimits } from "../../src/nodes/egress/host-limiter.ts";

@@ -1,6 +1,6 @@
 /**
- * Destinations that attack the Relay: spellings, names that change, redirects, proxies, certificates. Real servers;
- * wherever a request must not go, a listener counts connections.
+ * Destinations that attack the Relay: spellings, names that change, redirects, proxies,
+ * certificates. Real servers; wherever a request must not go, a listener counts connections.
  */
 import { afterEach, describe, expect, test } from "bun:test";
 import { utf8 } from "../../src/core/codec/bytes.ts";

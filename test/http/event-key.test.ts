@@ -1,5 +1,7 @@
 /**
- * The key of event proofs is rotated: receipts are signed with the new key after a restart, the former public key stays published with its end, and receipts from before still verify by what the node publishes.
+ * The key of event proofs is rotated: receipts are signed with the new key after a restart, the
+ * former public key stays published with its end, and receipts from before still verify by what the
+ * node publishes.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { readFileSync, statSync, writeFileSync } from "node:fs";

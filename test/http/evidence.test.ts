@@ -1,7 +1,7 @@
 /**
- * What one device has seen of people holds on the others, on one that is linked later, and after a restoration: a Directory
- * that shows them an older record, or another branch, is not believed. Nor is one of two own devices that have seen keys
- * which contradict each other.
+ * What one device has seen of people holds on the others, on one that is linked later, and after a
+ * restoration: a Directory that shows them an older record, or another branch, is not believed. Nor
+ * is one of two own devices that have seen keys which contradict each other.
  */
 import { afterAll, expect, test } from "bun:test";
 import type { ClientError } from "../../src/client/base/failure.ts";

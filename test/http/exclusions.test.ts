@@ -1,6 +1,7 @@
 /**
- * Requests of the protocol family that this service does not serve: each gets the answer of the table "For clients of
- * the protocol family" in docs/interface.md. Every row of that table has its test here.
+ * Requests of the protocol family that this service does not serve: each gets the answer of the
+ * table "For clients of the protocol family" in docs/interface.md. Every row of that table has its
+ * test here.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";

@@ -1,6 +1,7 @@
 /**
- * "Why did it not arrive?", asked of a running node over its admin socket: what it would decide about an envelope, and what
- * became of the last ones; and the log, which names message and recipient without saying who that is.
+ * "Why did it not arrive?", asked of a running node over its admin socket: what it would decide
+ * about an envelope, and what became of the last ones; and the log, which names message and
+ * recipient without saying who that is.
  */
 import { afterAll, beforeAll, expect, spyOn, test } from "bun:test";
 import { writeFileSync } from "node:fs";
@@ -231,7 +232,8 @@ test("the pools of a sender follow what the mailbox knows of it", async () => {
   const poolsOf = async (sender: string | null) =>
     stepOf(await explain(bob!.did, sender), "pools")?.detail;
   expect(await poolsOf(null)).toStartWith("unsigned or first-time sender");
-  // Both messages of alice, whom the mailbox does not know; a pool is never smaller than a hundred entries.
+  // Both messages of alice, whom the mailbox does not know; a pool is never smaller than a hundred
+  // entries.
   expect(await poolsOf(null)).toContain("pool new has 2 of 100 entries, ");
   expect(await poolsOf(alice!.did)).toStartWith("unsigned or first-time sender");
   for await (const message of bob!.messages()) {

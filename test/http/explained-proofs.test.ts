@@ -1,7 +1,7 @@
 /**
- * In development, every refusal of a signature shows what the node verified: proofs of retrieval, acknowledgement,
- * live session, and the sender's signature on an envelope. Elsewhere none does. A proof for another endpoint
- * names the right one at every node.
+ * In development, every refusal of a signature shows what the node verified: proofs of retrieval,
+ * acknowledgement, live session, and the sender's signature on an envelope. Elsewhere none does. A
+ * proof for another endpoint names the right one at every node.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";

@@ -1,6 +1,7 @@
 /**
- * Fingerprints before a Directory that has a stolen key: they differ wherever what it shows isn't what the person made, they
- * can be compared while the person is distrusted, and the comparison ends with the next change.
+ * Fingerprints before a Directory that has a stolen key: they differ wherever what it shows isn't
+ * what the person made, they can be compared while the person is distrusted, and the comparison
+ * ends with the next change.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { ClientError } from "../../src/client/base/failure.ts";
@@ -63,7 +64,8 @@ test("a document by the key before a rotation makes another fingerprint than the
   const forged = { ...forgeDocument(before, { seed, nonce: 70n }), rotations };
   proxy.lie = { proof: (did) => (did === bob.did ? encodeKeyProof(forged) : null) };
   const alice = await victim({ timeoutMs: 1_000 });
-  // What no document by the present key follows is shown to no one: the thief of the old one may have begun.
+  // What no document by the present key follows is shown to no one: the thief of the old one may
+  // have begun.
   expect(await codeOf(isOf(alice, bob))).toBe("change_pending");
   proxy.lie = {};
   expect(await isOf(alice, bob)).toBe(await isOf(bob, alice));

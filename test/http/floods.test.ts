@@ -1,4 +1,7 @@
-/** A client that asks without end, as the operator sees it: a few lines, one `warn` with its network, and a metric. */
+/**
+ * A client that asks without end, as the operator sees it: a few lines, one `warn` with its
+ * network, and a metric.
+ */
 import { expect, test } from "bun:test";
 import { freePort } from "../support/executable.ts";
 import { relayAt, startTestNodes } from "../support/nodes.ts";

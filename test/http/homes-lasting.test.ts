@@ -1,6 +1,7 @@
 /**
- * What lasts between providers: what is remembered of a home that has vanished, also after a restart; a Relay in a process
- * of its own; and two providers that witness each other's logs, so that keys of both are `logged` for people of both.
+ * What lasts between providers: what is remembered of a home that has vanished, also after a
+ * restart; a Relay in a process of its own; and two providers that witness each other's logs, so
+ * that keys of both are `logged` for people of both.
  */
 
 import { afterAll, expect, spyOn, test } from "bun:test";

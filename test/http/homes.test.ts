@@ -1,7 +1,7 @@
 /**
- * Two providers, each with a Directory, a Relay and a Cache of its own: their people find each other by `alias@home`, write,
- * reply and get receipts; and a provider that lies, is silent or floods is not believed, harms no one else and is not asked
- * more than its share.
+ * Two providers, each with a Directory, a Relay and a Cache of its own: their people find each
+ * other by `alias@home`, write, reply and get receipts; and a provider that lies, is silent or
+ * floods is not believed, harms no one else and is not asked more than its share.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { ClientError } from "../../src/client/base/failure.ts";
@@ -38,7 +38,10 @@ import { pause } from "../support/wait.ts";
 const waiting = { timeoutMs: 60_000, intervalMs: 20 };
 /** Short enough for a test, and no two alike. */
 const soon = { directory: { home_fresh: 50, home_failure: 100 } };
-/** Until no answer and no failure of a home counts any more. The node counts by its own clock, in this process. */
+/**
+ * Until no answer and no failure of a home counts any more. The node counts by its own clock, in
+ * this process.
+ */
 const untilForgotten = () => pause(160, "longer than home_fresh and home_failure");
 const stops: (() => unknown)[] = [];
 afterAll(async () => {
@@ -212,7 +215,8 @@ describe("a sender of another provider", () => {
     expect(await post(south.home, await forge())).toBe("sender_signature_invalid");
     expect(await post(south.home, dan)).toMatch(/^(delivered|cached)$/);
     expect((await inbox.next()).verified).toBe(true);
-    // Of a stranger nothing is known: the signature is absent, and wrong only where a home is named.
+    // Of a stranger nothing is known: the signature is absent, and wrong only where a home is
+    // named.
     const strange = { ...(await mail()), from: there.did, sender_key_id: `${there.did}#root` };
     const hint = { "svc-sender-home": unknown.home };
     expect(await post(south.home, { ...strange, message_id: crypto.randomUUID() }, hint)).toBe(
@@ -242,7 +246,7 @@ describe("a sender of another provider", () => {
   }, 60_000);
 });
 
-// ------------------------------------------------------------------------------------------------- a home that lies
+// -------------------------------------------------------------------------------- a home that lies
 
 type Lie = (path: string, request: Request) => Response | Promise<Response> | null;
 type Liar = { readonly home: string; readonly behind: Provider; lie: Lie; asked: string[] };

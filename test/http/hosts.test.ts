@@ -1,4 +1,7 @@
-/** DNS rebinding: a stranger's page whose own name leads to this machine must not pass for a page of it. */
+/**
+ * DNS rebinding: a stranger's page whose own name leads to this machine must not pass for a page of
+ * it.
+ */
 import { expect, test } from "bun:test";
 import { isPrivateHost } from "../../src/core/message/address.ts";
 import { startTestNodes } from "../support/nodes.ts";

@@ -1,6 +1,7 @@
 /**
- * Who registers at a Directory that is not open: invitations over the wire, the SDK and the commands, also when many
- * race for one, after a kill and in a backup; what an erasure removes; and the mail of a deleted DID.
+ * Who registers at a Directory that is not open: invitations over the wire, the SDK and the
+ * commands, also when many race for one, after a kill and in a backup; what an erasure removes; and
+ * the mail of a deleted DID.
  */
 import { afterAll, afterEach, describe, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
@@ -191,7 +192,7 @@ test("a Directory that is closed registers no one, and /limits names what it is"
   expect(outcome(await registerWith(stage, null))).toBe("202 pending");
 });
 
-// ------------------------------------------------------------------------------------------------ the executable
+// ---------------------------------------------------------------------------------- the executable
 
 const port = freePort();
 const url = `http://127.0.0.1:${port}`;

@@ -1,4 +1,7 @@
-/** Key bundles over running nodes: put at a Cache, read there, and answered to senders by it and by another node. */
+/**
+ * Key bundles over running nodes: put at a Cache, read there, and answered to senders by it and by
+ * another node.
+ */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { join } from "node:path";
 import { bundleDigest, type KeyBundle, renderBundle } from "../../src/core/message/bundle.ts";

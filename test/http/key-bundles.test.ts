@@ -1,6 +1,7 @@
 /**
- * `GET /delivery-resolution/{target}?keys=`: a node fetches the key bundle from the Caches that the document names, and
- * hands on what its owner signed for now, whatever a Cache hides, repeats, mixes, or never ends to say.
+ * `GET /delivery-resolution/{target}?keys=`: a node fetches the key bundle from the Caches that the
+ * document names, and hands on what its owner signed for now, whatever a Cache hides, repeats,
+ * mixes, or never ends to say.
  */
 import { afterEach, describe, expect, test } from "bun:test";
 import { renderAgreementKey, utf8 } from "../../src/core/codec/bytes.ts";

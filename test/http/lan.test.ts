@@ -1,4 +1,7 @@
-/** `waypost dev --lan`: people in the network use the node, and reach nothing else of the developer's machine. */
+/**
+ * `waypost dev --lan`: people in the network use the node, and reach nothing else of the
+ * developer's machine.
+ */
 import { afterAll, expect, test } from "bun:test";
 import { startNodes } from "../../src/app/compose.ts";
 import { devConfig } from "../../src/cli/serve.ts";

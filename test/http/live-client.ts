@@ -1,4 +1,7 @@
-/** A recipient's device in a live session: opens the socket, proves itself, keeps the frames it gets. */
+/**
+ * A recipient's device in a live session: opens the socket, proves itself, keeps the frames it
+ * gets.
+ */
 import { ed25519 } from "@noble/curves/ed25519.js";
 import { encodeBase64 } from "../../src/core/codec/bytes.ts";
 import { encodeRetrievalProof, type RetrievalClaims } from "../../src/core/message/proof.ts";
@@ -62,7 +65,10 @@ export function authHeaders(
   };
 }
 
-/** The runtime's own WebSocket, which the types of browsers hide: it takes headers and can drop the line. */
+/**
+ * The runtime's own WebSocket, which the types of browsers hide: it takes headers and can drop the
+ * line.
+ */
 const Socket = WebSocket as typeof WebSocket &
   (new (
     url: string,

@@ -1,6 +1,6 @@
 /**
- * The log of a Directory and its witnesses over HTTP: heads that witnesses have cosigned, tiles and proofs, what a witness
- * refuses, and how a node goes on when its store has lost what was signed.
+ * The log of a Directory and its witnesses over HTTP: heads that witnesses have cosigned, tiles and
+ * proofs, what a witness refuses, and how a node goes on when its store has lost what was signed.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { copyFileSync, readFileSync } from "node:fs";

@@ -1,6 +1,6 @@
 /**
- * What a client makes of a Directory beyond the table of lies (`lies.test.ts`): what it asks for, forgets and never
- * signs, and what its owner learns of the own record.
+ * What a client makes of a Directory beyond the table of lies (`lies.test.ts`): what it asks for,
+ * forgets and never signs, and what its owner learns of the own record.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { ClientError } from "../../src/client/base/failure.ts";

@@ -1,6 +1,6 @@
 /**
- * What a client makes of a log beyond the table of lies (`lies.test.ts`): what it needs a policy for, keeps, and reports
- * once.
+ * What a client makes of a log beyond the table of lies (`lies.test.ts`): what it needs a policy
+ * for, keeps, and reports once.
  */
 import { afterAll, beforeAll, describe, expect, setSystemTime, test } from "bun:test";
 import { ClientError } from "../../src/client/base/failure.ts";
@@ -237,7 +237,10 @@ test("begins its log anew and names the lost head: log_restarted, until the user
   expect(await codeOf(alice.send(bob.did, "hello", logged))).toBe("log_forked");
 }, 60_000);
 
-/** A log of the same key that all witnesses have signed, with Bob's true entry and more than the true one has. */
+/**
+ * A log of the same key that all witnesses have signed, with Bob's true entry and more than the
+ * true one has.
+ */
 async function forkOf(bob: Waypost): Promise<Pick<Lie, "entry">> {
   const fork = new TestLog(made.log);
   const value = valueOfProof(await proofBytes(made.nodes.url, bob.did));

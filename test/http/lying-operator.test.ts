@@ -1,6 +1,6 @@
 /**
- * Whom a report goes to is the word of a node, which may lie: a report never goes to an author of what it shows, nor to
- * another one than before until the user has agreed to that one.
+ * Whom a report goes to is the word of a node, which may lie: a report never goes to an author of
+ * what it shows, nor to another one than before until the user has agreed to that one.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { signEd25519 } from "../../src/client/keys/crypto.ts";

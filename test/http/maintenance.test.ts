@@ -1,6 +1,6 @@
 /**
- * Maintenance, by the command: writes are refused with a code and a time, reads and acknowledgements go on, what the SDK
- * sends waits for the end, and it outlives a restart.
+ * Maintenance, by the command: writes are refused with a code and a time, reads and
+ * acknowledgements go on, what the SDK sends waits for the end, and it outlives a restart.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";

@@ -1,6 +1,7 @@
 /**
- * The operator's list of members, by the commands and the socket that they ask: who registered, by which invitation, who
- * was seen on which day, what waits, who is blocked; what a setting leaves out, and what an erasure removes.
+ * The operator's list of members, by the commands and the socket that they ask: who registered, by
+ * which invitation, who was seen on which day, what waits, who is blocked; what a setting leaves
+ * out, and what an erasure removes.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { readFileSync } from "node:fs";

@@ -1,6 +1,7 @@
 /**
- * A node whose clock goes ahead and back, at once or between two runs: no proof that was used works again, new ones
- * are accepted, and no mail is lost. Sweeps are waited for by their looks at the monotonic clock.
+ * A node whose clock goes ahead and back, at once or between two runs: no proof that was used works
+ * again, new ones are accepted, and no mail is lost. Sweeps are waited for by their looks at the
+ * monotonic clock.
  */
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { proofHeaders } from "../../src/client/net/reader.ts";
@@ -115,7 +116,8 @@ test("after the clock was hours ahead, used proofs stay refused and new ones are
   const { client, bob } = stage;
   const first = crypto.randomUUID();
   expect(await stage.store(first)).toBe(202);
-  // What the holder of a request could send again: a pull, an acknowledgement, and a change that another one replaced.
+  // What the holder of a request could send again: a pull, an acknowledgement, and a change that
+  // another one replaced.
   const pull = await stage.pull();
   const acknowledgement = await acknowledgementOf(bob.reader, [first]);
   const root = { did: bob.did, root: keyPair(bob.identity.rootSeed), label: "bob" };

@@ -1,4 +1,7 @@
-/** Notices of the operator, by the commands: signed elsewhere, published here, and nothing that the operator did not sign. */
+/**
+ * Notices of the operator, by the commands: signed elsewhere, published here, and nothing that the
+ * operator did not sign.
+ */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";

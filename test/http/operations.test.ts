@@ -1,6 +1,6 @@
 /**
- * The operator's changes of a running node: blocking, unblocking, purging and reloading, over the Unix socket of the
- * admin listener and nowhere else; and the block list outlives a restart.
+ * The operator's changes of a running node: blocking, unblocking, purging and reloading, over the
+ * Unix socket of the admin listener and nowhere else; and the block list outlives a restart.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { statSync } from "node:fs";

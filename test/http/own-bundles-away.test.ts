@@ -1,6 +1,6 @@
 /**
- * Key bundles of an identity whose devices were away, or asleep, for longer than a bundle lasts: it is written to again, and
- * its devices have each other's news, soon after one of them is there.
+ * Key bundles of an identity whose devices were away, or asleep, for longer than a bundle lasts: it
+ * is written to again, and its devices have each other's news, soon after one of them is there.
  */
 import { expect, test } from "bun:test";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";

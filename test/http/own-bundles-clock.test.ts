@@ -1,5 +1,6 @@
 /**
- * Key bundles under a machine's clock that is set: the nodes, in a thread of their own, go on by theirs, which counts.
+ * Key bundles under a machine's clock that is set: the nodes, in a thread of their own, go on by
+ * theirs, which counts.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import type { WaypostOptions } from "../../src/client/identity/opening.ts";
@@ -14,7 +15,10 @@ import { shows, until } from "./own-devices.ts";
 const { now } = Date;
 let node: TestNode;
 let aheadMs = 0;
-/** How often Caches were asked whether they keep bundles, with which each look at the own one begins. */
+/**
+ * How often Caches were asked whether they keep bundles, with which each look at the own one
+ * begins.
+ */
 let looks = 0;
 const { fetch: request } = globalThis;
 const opened: Waypost[] = [];

@@ -1,4 +1,7 @@
-/** Key bundles of an identity while its Cache takes none for a time: others can write to it soon after. */
+/**
+ * Key bundles of an identity while its Cache takes none for a time: others can write to it soon
+ * after.
+ */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import type { WaypostEvent } from "../../src/client/mail/message.ts";
 import type { Waypost } from "../../src/client/waypost.ts";

@@ -1,6 +1,6 @@
 /**
- * The key bundles of an identity over real nodes: made, given to other own devices, put at each Cache, announced, renewed, and
- * made anew when they are lost or the keys are replaced.
+ * The key bundles of an identity over real nodes: made, given to other own devices, put at each
+ * Cache, announced, renewed, and made anew when they are lost or the keys are replaced.
  */
 import { expect, test } from "bun:test";
 import { change } from "../../src/client/identity/change.ts";
@@ -51,7 +51,10 @@ const keepAt = (me: Waypost, keys: ReturnType<typeof place>["keys"], nowMs: numb
     change: (edit) => changeIdentity(keys, me.identity, edit),
   });
 
-/** The bundle after `first`, of an identity whose keys are five days older than they are: the Cache takes none of the future. */
+/**
+ * The bundle after `first`, of an identity whose keys are five days older than they are: the Cache
+ * takes none of the future.
+ */
 async function renewed(me: Waypost, where: ReturnType<typeof place>, first: string) {
   await me.close();
   await changeIdentity(where.keys, me.identity, (stored) => ({

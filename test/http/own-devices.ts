@@ -30,7 +30,10 @@ export function devicesAt({ at, keep }: Pick<ReturnType<typeof peopleAtNodes>, "
   return { place, linked };
 }
 
-/** Keys of a device that is killed right behind a write, as `isLast` says of it: nothing is written from then on. */
+/**
+ * Keys of a device that is killed right behind a write, as `isLast` says of it: nothing is written
+ * from then on.
+ */
 export function killedKeys(
   keys: KeyStore,
   isLast: (name: string, before: string | null, after: string) => boolean,

@@ -1,6 +1,7 @@
 /**
- * What a device of a thief does to an identity's own document while it is linked: components keep their ids, and get types
- * and rights by which the identity could no longer sign, read or be reached. After its removal the document is as it was.
+ * What a device of a thief does to an identity's own document while it is linked: components keep
+ * their ids, and get types and rights by which the identity could no longer sign, read or be
+ * reached. After its removal the document is as it was.
  */
 import { expect, test } from "bun:test";
 import { publishEdited } from "../../src/client/identity/change.ts";

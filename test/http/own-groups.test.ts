@@ -1,6 +1,7 @@
 /**
- * What own devices take from each other of groups that other people made: signed statements, as from a member. A device that
- * a thief had linked leaves no one in a group, and moves no conversation to another one.
+ * What own devices take from each other of groups that other people made: signed statements, as
+ * from a member. A device that a thief had linked leaves no one in a group, and moves no
+ * conversation to another one.
  */
 import { expect, test } from "bun:test";
 import { attempt } from "../../src/client/base/failure.ts";
@@ -61,7 +62,8 @@ test("a linked device of a thief leaves no one in another's group, and takes it 
   const again = await say(thief, where, { id, edit, open });
   await taken(again, phone);
   await shows(phone, id, facts);
-  // As if Alice had handed it over: the conversation would go on as a group of Mallory's, or of this identity's own.
+  // As if Alice had handed it over: the conversation would go on as a group of Mallory's, or of
+  // this identity's own.
   let last = again;
   for (const next of [mallory.did, phone.did]) {
     last = await say(last, where, {
@@ -344,7 +346,10 @@ test("leavings and a wish of another form in the row of a thief's device keep no
   await shows(bob, id, { ...facts, name: "Climbing", members: dids(back, bob) });
 }, 60_000);
 
-/** A device of a thief shows a hand-over of an own group to one device alone, and is removed by another one. */
+/**
+ * A device of a thief shows a hand-over of an own group to one device alone, and is removed by
+ * another one.
+ */
 async function handedOverAside(isOff: boolean): Promise<void> {
   const [phone, bob, mallory] = [await open(place()), await open(place()), await open(place())];
   const [tabletAt, where] = [place(), place()];

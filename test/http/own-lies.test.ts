@@ -1,7 +1,7 @@
 /**
- * A Directory that lies while an identity is made, linked, removed from and restored: in `/limits`, in delivery resolutions,
- * proofs and records. Each step ends as it should or says why not, and of all that leaves this process a Directory can open
- * nothing. Once it is honest, everything works.
+ * A Directory that lies while an identity is made, linked, removed from and restored: in `/limits`,
+ * in delivery resolutions, proofs and records. Each step ends as it should or says why not, and of
+ * all that leaves this process a Directory can open nothing. Once it is honest, everything works.
  */
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "bun:test";
 import { ClientError } from "../../src/client/base/failure.ts";
@@ -18,7 +18,7 @@ import { until } from "./own-devices.ts";
 const people = peopleAtNodes();
 const { open, keep } = people;
 
-// ---------------------------------------------------------------------------------------------------- what leaves
+// ------------------------------------------------------------------------------------- what leaves
 
 let sent: Envelope[] = [];
 const honestFetch = globalThis.fetch;
@@ -44,7 +44,7 @@ async function opened(): Promise<number> {
   return (await Promise.all(tries)).filter((content) => content !== null).length;
 }
 
-// ------------------------------------------------------------------------------------------------------- the liar
+// ---------------------------------------------------------------------------------------- the liar
 
 let eve: Waypost;
 let lies: Readonly<Record<OwnLie, Lie>>;
@@ -71,7 +71,10 @@ const at = (proxy: LyingDirectory, keys = memoryKeys(), store = memoryStore()) =
   ...({ keys, store, waiting, retries: 0, rotateMs: false } as const),
 });
 
-/** What a step ended with: `done`, or a code; `waits` for one that goes on when the Directory is honest. */
+/**
+ * What a step ended with: `done`, or a code; `waits` for one that goes on when the Directory is
+ * honest.
+ */
 async function ended(work: Promise<unknown>): Promise<string> {
   const step = work.then(
     () => "done",
@@ -132,7 +135,8 @@ describe("under each lie", () => {
       expect(explained).toContain(await ended(made));
       proxy.lie = {};
       await made.catch(() => undefined);
-      // An identity of the ledger that it was told of can't be registered anywhere: it takes another name.
+      // An identity of the ledger that it was told of can't be registered anywhere: it takes
+      // another name.
       const isElsewhere = name === "limits of another ledger";
       const me = await keep(
         Waypost.open({ ...at(proxy, keys, store), name: isElsewhere ? "b" : "default" }),

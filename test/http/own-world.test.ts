@@ -1,6 +1,6 @@
 /**
- * What servers and thieves try with an identity's own world: its first DID, the devices that it links, and what is left of
- * a thief when keys are replaced.
+ * What servers and thieves try with an identity's own world: its first DID, the devices that it
+ * links, and what is left of a thief when keys are replaced.
  */
 import { expect, test } from "bun:test";
 import type { ClientError } from "../../src/client/base/failure.ts";
@@ -266,7 +266,10 @@ test("a device that a thief names to one device is shown to all, and gone with t
     expect(encodeHex(one.identity.rootSeed)).not.toBe(encodeHex(phone.identity.rootSeed));
 }, 60_000);
 
-/** A Relay that passes the first envelope to each recipient on, and keeps back the others while it `holds`. */
+/**
+ * A Relay that passes the first envelope to each recipient on, and keeps back the others while it
+ * `holds`.
+ */
 function holdingRelay(real: string) {
   const passed = new Set<string>();
   const relay = { url: "", holds: true, held: 0, stop: async () => undefined as unknown };

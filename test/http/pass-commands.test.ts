@@ -1,6 +1,6 @@
 /**
- * Commands and passes: what `waypost receive` got, `waypost send` shows, and gives where the mailbox of the identity has
- * passes; an anonymous message does neither.
+ * Commands and passes: what `waypost receive` got, `waypost send` shows, and gives where the
+ * mailbox of the identity has passes; an anonymous message does neither.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";

@@ -1,4 +1,7 @@
-/** Several devices of one identity and their pushes: none silences another one, and a removed one is woken no more. */
+/**
+ * Several devices of one identity and their pushes: none silences another one, and a removed one is
+ * woken no more.
+ */
 import { afterAll, expect, test } from "bun:test";
 import { fileKeys } from "../../src/cli/files/files.ts";
 import { attempt } from "../../src/client/base/failure.ts";
@@ -78,7 +81,8 @@ test("a phone that sleeps is woken by what a connected desktop took", async () =
   const ringer = deviceOf("phone");
   await phone.push(ringer.subscription, { data: "wake" });
   const desktop = await linked(phone);
-  // Again for the identity, under the id by which the desktop knows it, and for the phone's own mailbox.
+  // Again for the identity, under the id by which the desktop knows it, and for the phone's own
+  // mailbox.
   await until(() => tokensOf(ringer) === 3);
   // A token that came isn't returned yet: this resolves when every Cache has its own.
   await phone.push(ringer.subscription, { data: "wake" });

@@ -1,4 +1,7 @@
-/** Pushes next to a flood: who subscribes at hosts that hang keeps no device from being woken, and no host is flooded. */
+/**
+ * Pushes next to a flood: who subscribes at hosts that hang keeps no device from being woken, and
+ * no host is flooded.
+ */
 import { afterEach, expect, test } from "bun:test";
 import { openPushKey } from "../../src/app/keys.ts";
 import { encodeHex, utf8 } from "../../src/core/codec/bytes.ts";

@@ -1,6 +1,6 @@
 /**
- * Whole nodes wake devices: the SDK's side of it, what a Relay hands on to a Cache elsewhere, three nodes over one
- * PostgreSQL, and the time from a send to the request at the push service.
+ * Whole nodes wake devices: the SDK's side of it, what a Relay hands on to a Cache elsewhere, three
+ * nodes over one PostgreSQL, and the time from a send to the request at the push service.
  */
 import { afterAll, expect, test } from "bun:test";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";

@@ -1,6 +1,6 @@
 /**
- * Raw HTTP over a socket, for requests that no client library would send: the bytes are sent as given, and the result
- * is what came back when the server closes the connection or falls silent.
+ * Raw HTTP over a socket, for requests that no client library would send: the bytes are sent as
+ * given, and the result is what came back when the server closes the connection or falls silent.
  */
 import { connect } from "node:net";
 
@@ -39,7 +39,10 @@ export function sendRaw(url: string, text: string | Uint8Array): Promise<RawAnsw
   });
 }
 
-/** Sends bytes, half-closes, and answers what came back until the end; for many requests in a short time. */
+/**
+ * Sends bytes, half-closes, and answers what came back until the end; for many requests in a short
+ * time.
+ */
 export function sendOnce(url: string, bytes: Uint8Array): Promise<string> {
   const { hostname, port } = new URL(url);
   return new Promise((resolve) => {

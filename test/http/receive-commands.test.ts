@@ -1,4 +1,7 @@
-/** What `waypost receive` says to the Cache of those who wrote, and how much of the mailbox they may use then. */
+/**
+ * What `waypost receive` says to the Cache of those who wrote, and how much of the mailbox they may
+ * use then.
+ */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";

@@ -1,4 +1,7 @@
-/** Files out of a local store, when the process dies between any two steps: each message is one whole file. */
+/**
+ * Files out of a local store, when the process dies between any two steps: each message is one
+ * whole file.
+ */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";

@@ -218,7 +218,10 @@ describe("a session that joins", () => {
   });
 });
 
-/** Two Relays over a NATS server; what the second one is offered waits for `release`, which resolves when it was handled. */
+/**
+ * Two Relays over a NATS server; what the second one is offered waits for `release`, which resolves
+ * when it was handled.
+ */
 async function latePair(options: TestRelayOptions = {}) {
   const server = await startNats();
   cleanups.push(server.end);

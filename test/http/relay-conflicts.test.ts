@@ -1,6 +1,6 @@
 /**
- * Someone learns the id of a message and puts something else under it before the message comes, also at a Cache
- * elsewhere: the sender gets to know it, by every way that the message takes.
+ * Someone learns the id of a message and puts something else under it before the message comes,
+ * also at a Cache elsewhere: the sender gets to know it, by every way that the message takes.
  */
 import { afterEach, describe, expect, test } from "bun:test";
 import type { Did } from "../../src/core/codec/did.ts";
@@ -34,7 +34,10 @@ import {
 
 afterEach(cleanUp);
 
-/** Answers of a destination that has something else under the id: as a Cache writes a refusal, and as a Relay. */
+/**
+ * Answers of a destination that has something else under the id: as a Cache writes a refusal, and
+ * as a Relay.
+ */
 const conflict = () => Response.json({ code: "duplicate_conflict" }, { status: 409 });
 const asRelay = () =>
   Response.json({ success: false, code: "duplicate_conflict", http_status: 409 }, { status: 409 });
@@ -77,7 +80,10 @@ describe("other content at a destination elsewhere ends the delivery with 409", 
 });
 
 describe("a mailbox in which another has used the id", () => {
-  /** Bob's Cache is at another provider than the Relay that Alice sends by; Bob may publish that provider's Relay too. */
+  /**
+   * Bob's Cache is at another provider than the Relay that Alice sends by; Bob may publish that
+   * provider's Relay too.
+   */
   async function twoProviders(services: (relay: string, cache: string) => Partial<Service>[]) {
     const door = inboxFor();
     const endpoint = door.url.replace("/in", "");

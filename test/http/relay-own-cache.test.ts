@@ -180,7 +180,8 @@ describe("the Cache of the process answers alike as the only destination and aft
     expect(codes).toEqual([...given.codes]);
     for (const { code, message } of alone.results)
       if (code === "cache_unavailable") expect(message).toContain("was reached");
-    // The receipt of a repeat is the first one from a record, and that of the repeat from the Cache.
+    // The receipt of a repeat is the first one from a record, and that of the repeat from the
+    // Cache.
     const members = (walked: typeof alone) =>
       walked.results.map(({ ndr, details, cache_result, ...result }) => {
         const { request_id, ...rest } = details;

@@ -1,4 +1,7 @@
-/** The setup of Relay scenarios: Relays and inboxes that are closed after each test, Bob and his services. */
+/**
+ * The setup of Relay scenarios: Relays and inboxes that are closed after each test, Bob and his
+ * services.
+ */
 import type { JsonObject } from "../../src/core/codec/json.ts";
 import type { Service } from "../../src/core/ledger/account.ts";
 import type { Subject } from "../../src/nodes/parties/recipients.ts";
@@ -42,7 +45,9 @@ export const relayAt = (...urls: string[]): Partial<Service> => ({
 export const alice = createPerson(2);
 export const mallory = createPerson(9);
 
-/** Other content under the id of an envelope, signed by Mallory, whom the Relay knows from then on. */
+/**
+ * Other content under the id of an envelope, signed by Mallory, whom the Relay knows from then on.
+ */
 export function ofMallory(relay: TestRelay, envelope: JsonObject): JsonObject {
   relay.recipients.add(mallory);
   return signedBy(mallory, { ...envelope, payload: { garbage: true } });

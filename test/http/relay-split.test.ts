@@ -1,7 +1,7 @@
 /**
- * Directory, Relay and Cache as nodes of their own, as an operator would run them: the Relay and the
- * Cache learn about recipients from the Directory's public endpoints, and the Relay reaches the Cache
- * over HTTP.
+ * Directory, Relay and Cache as nodes of their own, as an operator would run them: the Relay and
+ * the Cache learn about recipients from the Directory's public endpoints, and the Relay reaches the
+ * Cache over HTTP.
  */
 import { afterAll, expect, test } from "bun:test";
 import { directoryRecipients } from "../../src/nodes/parties/recipients.ts";

@@ -1,4 +1,6 @@
-/** A running node applies every reloadable setting at once, and keeps the others until a restart. */
+/**
+ * A running node applies every reloadable setting at once, and keeps the others until a restart.
+ */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { checkConfig } from "../../src/config/config.ts";
 import type { Config, ConfigInput } from "../../src/config/schema.ts";

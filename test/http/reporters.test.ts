@@ -1,6 +1,7 @@
 /**
- * Reports at the operator's mailbox: members for a week have places of their own there, so that newcomers of their
- * network, however many and by whichever invitation, do not silence them. Newcomers have those of any mailbox.
+ * Reports at the operator's mailbox: members for a week have places of their own there, so that
+ * newcomers of their network, however many and by whichever invitation, do not silence them.
+ * Newcomers have those of any mailbox.
  */
 import { describe, expect, test } from "bun:test";
 import { type MailboxKey, mailboxOf } from "../../src/core/codec/did.ts";

@@ -1,4 +1,7 @@
-/** Groups of an identity that was restored from a backup: what it doesn't know of them, and what it changes meanwhile. */
+/**
+ * Groups of an identity that was restored from a backup: what it doesn't know of them, and what it
+ * changes meanwhile.
+ */
 import { expect, test } from "bun:test";
 import { type GroupRow, renderBundle } from "../../src/client/groups/bundles.ts";
 import { emptyGroup, withChange } from "../../src/client/groups/statements.ts";

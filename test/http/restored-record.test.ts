@@ -1,4 +1,7 @@
-/** Before lost keys are replaced the user sees what the record would lose: after a backup, after guardians, and by command. */
+/**
+ * Before lost keys are replaced the user sees what the record would lose: after a backup, after
+ * guardians, and by command.
+ */
 import { expect, test } from "bun:test";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -20,7 +23,10 @@ import { scratchPaths } from "../support/scratch.ts";
 const people = peopleAtNodes();
 const pathOf = scratchPaths("restored-record");
 
-/** A lost identity, to whose record a thief has added a method and a Cache, and its user one of each. */
+/**
+ * A lost identity, to whose record a thief has added a method and a Cache, and its user one of
+ * each.
+ */
 async function lost() {
   const me = await people.openStored();
   const { client, did } = me;

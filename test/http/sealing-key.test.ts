@@ -1,6 +1,7 @@
 /**
- * The key that others seal to, over several devices of one identity: who replaces it, what the others have by then, and what
- * happens when one meets a key whose secret it lacks. By a clock that all devices share.
+ * The key that others seal to, over several devices of one identity: who replaces it, what the
+ * others have by then, and what happens when one meets a key whose secret it lacks. By a clock that
+ * all devices share.
  */
 import { expect, test } from "bun:test";
 import { change } from "../../src/client/identity/change.ts";

@@ -1,6 +1,6 @@
 /**
- * Requests behind each other in one packet (HTTP/1.1 pipelining): Bun ends the connection (docs/upstream.md), and nothing
- * of the first one is lost.
+ * Requests behind each other in one packet (HTTP/1.1 pipelining): Bun ends the connection
+ * (docs/upstream.md), and nothing of the first one is lost.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { Did } from "../../src/core/codec/did.ts";

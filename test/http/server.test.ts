@@ -1,6 +1,6 @@
 /**
- * The HTTP server on a real socket: raw and hostile requests, the reasons that end a connection, drain and upgrades.
- * Source of the cases: rules section 9 and the measured behavior of the server.
+ * The HTTP server on a real socket: raw and hostile requests, the reasons that end a connection,
+ * drain and upgrades. Source of the cases: rules section 9 and the measured behavior of the server.
  */
 import { afterAll, describe, expect, test } from "bun:test";
 import { connect } from "node:net";

@@ -1,4 +1,7 @@
-/** A session that passes learns of what its Cache has stored, at most once a second, and while its document authorizes it. */
+/**
+ * A session that passes learns of what its Cache has stored, at most once a second, and while its
+ * document authorizes it.
+ */
 import { afterEach, expect, test } from "bun:test";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import { announceChange } from "../../src/nodes/parties/signals.ts";

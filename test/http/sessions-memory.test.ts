@@ -1,6 +1,6 @@
 /**
- * The memory that the Relay keeps for clients of live sessions that do not read, or come all at once: bounded, and only for
- * a short time.
+ * The memory that the Relay keeps for clients of live sessions that do not read, or come all at
+ * once: bounded, and only for a short time.
  */
 import { afterEach, expect, test } from "bun:test";
 import { connect, type Socket } from "node:net";

@@ -1,4 +1,6 @@
-/** A client that asked for it leaves an envelope to the next destination, which is tried at once. */
+/**
+ * A client that asked for it leaves an envelope to the next destination, which is tried at once.
+ */
 import { afterEach, expect, test } from "bun:test";
 import { createPerson, envelopeTo } from "../support/cache-node.ts";
 import { createTestRelay, held, relayEndpoint, type TestRelay } from "../support/relay-node.ts";

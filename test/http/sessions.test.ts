@@ -541,7 +541,8 @@ describe("between connecting and listening", () => {
         const client = await goLive(url, bob, "phone");
         let seen = 0;
         client.onEnvelope = (envelope) => {
-          // Every fourth is left without an answer, and now and then the line goes dead in the middle.
+          // Every fourth is left without an answer, and now and then the line goes dead in the
+          // middle.
           if (++seen % 4 === 0) return;
           client.ack(envelope);
           acknowledged.add(String(envelope["message_id"]));

@@ -1,6 +1,6 @@
 /**
- * Addresses, stores, names and sources of a process act under their own setting: each has a value that no
- * other setting of its kind has, and shows where it acts.
+ * Addresses, stores, names and sources of a process act under their own setting: each has a value
+ * that no other setting of its kind has, and shows where it acts.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { join } from "node:path";

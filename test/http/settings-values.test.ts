@@ -1,7 +1,8 @@
 /**
- * Each setting has the effect of its own value. The compiler can't notice a swap of two settings of one kind, so each
- * gets a value that no other has, and the test finds that value in its effect: in the largest accepted size, in the
- * first refused request, in what a store or a destination sees. The canary swaps two settings and must be noticed.
+ * Each setting has the effect of its own value. The compiler can't notice a swap of two settings of
+ * one kind, so each gets a value that no other has, and the test finds that value in its effect: in
+ * the largest accepted size, in the first refused request, in what a store or a destination sees.
+ * The canary swaps two settings and must be noticed.
  */
 import { afterAll, describe, expect, test } from "bun:test";
 import { listSettings } from "../../src/config/reference.ts";
@@ -98,7 +99,7 @@ const bob = createPerson(1);
 const openToAll = { require_sender_signature: false };
 const bytesOf = (value: unknown): Uint8Array => utf8(JSON.stringify(value));
 
-// --------------------------------------------------------------------------------------------- observers
+// --------------------------------------------------------------------------------------- observers
 
 async function observeLimits({ limits }: Config, seen: Seen): Promise<void> {
   const ciphertext = (bytes: number) => ({
@@ -321,7 +322,7 @@ function strangers(seen: Seen, config: Config): string[] {
   });
 }
 
-// ------------------------------------------------------------------------------------------------- tests
+// ------------------------------------------------------------------------------------------- tests
 
 const signed = { require_sender_signature: true };
 const input = {

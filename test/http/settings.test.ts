@@ -1,7 +1,8 @@
 /**
- * Every setting acts: nodes hold the sections of the configuration, so a setting acts when the running
- * process reads it. Each leaf of the schema gets an odd value of its own, a node runs with these, and the
- * test sees which leaves were read. Those that `/limits` shows must show their own value.
+ * Every setting acts: nodes hold the sections of the configuration, so a setting acts when the
+ * running process reads it. Each leaf of the schema gets an odd value of its own, a node runs with
+ * these, and the test sees which leaves were read. Those that `/limits` shows must show their own
+ * value.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
@@ -58,7 +59,10 @@ const fixed = {
   push: { enabled: true, contact: "mailto:odd@odd.example" },
 } as const;
 
-/** A value that no other setting has: the default and a few per mille more, by the place in the list. */
+/**
+ * A value that no other setting has: the default and a few per mille more, by the place in the
+ * list.
+ */
 function oddValue(place: number, defaultText: string, form: string): unknown {
   const value: unknown = JSON.parse(defaultText);
   const more = place + 5;
@@ -107,7 +111,9 @@ const reads = new Set<string>();
 /** Those since the start: what is read once and kept would not change with a reload. */
 let readsWhileRunning = new Set<string>();
 
-/** A section that notes which settings are read one by one. Copying a section reads none of them. */
+/**
+ * A section that notes which settings are read one by one. Copying a section reads none of them.
+ */
 function watched<T extends object>(section: string, values: T): T {
   let copied = 0;
   return new Proxy(values, {

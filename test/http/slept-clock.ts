@@ -1,6 +1,7 @@
 /**
- * A program of the SDK on a machine that slept while the Relay's answer was under way: `slept-clock.ts <url>`. The time of
- * that answer is seven hours from the machine's; the next message must go out all the same.
+ * A program of the SDK on a machine that slept while the Relay's answer was under way:
+ * `slept-clock.ts <url>`. The time of that answer is seven hours from the machine's; the next
+ * message must go out all the same.
  */
 const [url = ""] = process.argv.slice(2);
 

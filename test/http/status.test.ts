@@ -1,6 +1,6 @@
 /**
- * The routes of every node, and the description of the interface: it is complete, a body as it describes it is
- * taken, and every code in it is in the catalogue.
+ * The routes of every node, and the description of the interface: it is complete, a body as it
+ * describes it is taken, and every code in it is in the catalogue.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { parseDuration } from "../../src/core/codec/time.ts";

@@ -1,6 +1,7 @@
 /**
- * Tiers of members: a quota and a rate of their own for those to whom the operator gives one, over the store of this run,
- * until it is taken away, also after a restart; and nothing changes for anybody else.
+ * Tiers of members: a quota and a rate of their own for those to whom the operator gives one, over
+ * the store of this run, until it is taken away, also after a restart; and nothing changes for
+ * anybody else.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { join } from "node:path";

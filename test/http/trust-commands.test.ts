@@ -1,6 +1,6 @@
 /**
- * The commands before a Directory that lies: they end with the code of the lie. And what people do about changed keys:
- * compare fingerprints, forget.
+ * The commands before a Directory that lies: they end with the code of the lie. And what people do
+ * about changed keys: compare fingerprints, forget.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { cpSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -105,7 +105,8 @@ test("a person sees the same fingerprint on both sides, and a Directory that goe
   const warned = await send("fay");
   expect([warned.json.ok, warned.said]).toEqual([true, expect.stringContaining("stranger_change")]);
 
-  // An old proof is believed by anyone who forgets what was seen; but the bundle of now is signed by the keys of now.
+  // An old proof is believed by anyone who forgets what was seen; but the bundle of now is signed
+  // by the keys of now.
   proxy.lie = { proof: (asked) => (asked === did ? old : null) };
   expect((await waypost("did", "forget", "fay", "--as", "gil")).json.ok).toBe(true);
   expect((await send("fay")).said).toContain("key_bundle_missing");

@@ -1,6 +1,7 @@
 /**
- * Who sees what of a message (SECURITY.md): what stands in the store of a node, in its log and in the request that brings a
- * message, and what does not. A name that is promised to be there is looked for too, so that the search itself is proven.
+ * Who sees what of a message (SECURITY.md): what stands in the store of a node, in its log and in
+ * the request that brings a message, and what does not. A name that is promised to be there is
+ * looked for too, so that the search itself is proven.
  */
 import { beforeAll, expect, test } from "bun:test";
 import { readdirSync, readFileSync } from "node:fs";
@@ -70,7 +71,10 @@ beforeAll(async () => {
   log = JSON.stringify(nodes.lines);
 }, 60_000);
 
-/** Where a text is: in the store, in the log, in the request that was signed, in the one that was not. */
+/**
+ * Where a text is: in the store, in the log, in the request that was signed, in the one that was
+ * not.
+ */
 const placesOf = (text: string) => [
   disk.includes(text),
   log.includes(text),

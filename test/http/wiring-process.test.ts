@@ -1,6 +1,7 @@
 /**
- * What a process keeps once for all its roles is in the store of its first one, of Cache, Relay, Directory and witness in this
- * order: blocks, results and the audit. And a process that ends says so to its live sessions.
+ * What a process keeps once for all its roles is in the store of its first one, of Cache, Relay,
+ * Directory and witness in this order: blocks, results and the audit. And a process that ends says
+ * so to its live sessions.
  */
 import { afterAll, describe, expect, test } from "bun:test";
 import { join } from "node:path";

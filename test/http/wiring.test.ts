@@ -1,7 +1,8 @@
 /**
- * Each role of a process works on the store that its section of the configuration names, and under its own limits. The
- * compiler can't notice a swap in `app/nodes.ts`, because the stores of all roles have one type; so each role gets a store
- * that writes down its calls, and limits that no other role has.
+ * Each role of a process works on the store that its section of the configuration names, and under
+ * its own limits. The compiler can't notice a swap in `app/nodes.ts`, because the stores of all
+ * roles have one type; so each role gets a store that writes down its calls, and limits that no
+ * other role has.
  */
 import { afterEach, beforeEach, expect, test } from "bun:test";
 import { join } from "node:path";
@@ -45,7 +46,10 @@ beforeEach(async () => {
 });
 afterEach(() => nodes.stop());
 
-/** The capabilities that were called since the last time, each once, but for the looks that a timer begins. */
+/**
+ * The capabilities that were called since the last time, each once, but for the looks that a timer
+ * begins.
+ */
 function taken(): string[] {
   const asked = calls.splice(0).filter((call) => !call.endsWith("receipts.scan"));
   return [...new Set(asked.map((call) => call.replace(/\.\w+$/, "")))].sort();

@@ -1,6 +1,7 @@
 /**
- * A program of the SDK on a machine whose clock is wrong: `wrong-clock.ts <url> <folder of keys> <minutes>`. Its clock is
- * changed before the SDK is loaded. Receives one message live, answers it, and tries what a wrong clock makes unsafe.
+ * A program of the SDK on a machine whose clock is wrong:
+ * `wrong-clock.ts <url> <folder of keys> <minutes>`. Its clock is changed before the SDK is loaded.
+ * Receives one message live, answers it, and tries what a wrong clock makes unsafe.
  */
 const [url = "", folder = "", minutes = ""] = process.argv.slice(2);
 const now = Date.now;

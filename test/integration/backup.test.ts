@@ -1,4 +1,7 @@
-/** A backup whose reader gives up, one that comes byte by byte, and one of many rows that are mostly keys. */
+/**
+ * A backup whose reader gives up, one that comes byte by byte, and one of many rows that are mostly
+ * keys.
+ */
 import { expect, test } from "bun:test";
 import { backup, restore } from "../../src/client/identity/backup.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";

@@ -1,4 +1,7 @@
-/** The SDK sends envelopes to a Relay on a socket: retries with the same bytes, and chunk sets that continue. */
+/**
+ * The SDK sends envelopes to a Relay on a socket: retries with the same bytes, and chunk sets that
+ * continue.
+ */
 import { describe, expect, test } from "bun:test";
 import { ClientError } from "../../src/client/base/failure.ts";
 import { sendPlan } from "../../src/client/mail/send.ts";

@@ -1,4 +1,7 @@
-/** Content between devices: small content follows its message, large content comes when it is opened, of anyone who has it. */
+/**
+ * Content between devices: small content follows its message, large content comes when it is
+ * opened, of anyone who has it.
+ */
 
 import { afterEach, expect, test } from "bun:test";
 import { ClientError } from "../../src/client/base/failure.ts";

@@ -1,4 +1,7 @@
-/** What a device tells another: all rows that do not fit one message, and each that changed as it is when it is sent. */
+/**
+ * What a device tells another: all rows that do not fit one message, and each that changed as it is
+ * when it is sent.
+ */
 
 import { expect, test } from "bun:test";
 import { ClientError } from "../../src/client/base/failure.ts";

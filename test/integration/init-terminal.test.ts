@@ -1,4 +1,7 @@
-/** `waypost init` at a terminal: a wrong answer is asked for again, and nothing before it is lost; Ctrl-C ends it in a line. */
+/**
+ * `waypost init` at a terminal: a wrong answer is asked for again, and nothing before it is lost;
+ * Ctrl-C ends it in a line.
+ */
 import { expect, test } from "bun:test";
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -7,7 +10,10 @@ import { scratchPaths } from "../support/scratch.ts";
 
 const freshFolder = scratchPaths("init");
 
-/** Answers each question, or sends a key, once the text before it is on the screen. Returns the exit code and the screen. */
+/**
+ * Answers each question, or sends a key, once the text before it is on the screen. Returns the exit
+ * code and the screen.
+ */
 async function atTerminal(
   folder: string,
   turns: readonly (readonly [question: string, typed: string])[],

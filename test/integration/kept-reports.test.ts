@@ -1,4 +1,7 @@
-/** Reports on the operator's machine: on disk and sealed until they are closed, and bounded for each reporter. */
+/**
+ * Reports on the operator's machine: on disk and sealed until they are closed, and bounded for each
+ * reporter.
+ */
 import { afterEach, expect, test } from "bun:test";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";

@@ -1,6 +1,6 @@
 /**
- * Acknowledgements on disk: they write little, are found again by a start and by an export, and concern no row that gets
- * the slot later, also when there are more of them than are kept.
+ * Acknowledgements on disk: they write little, are found again by a start and by an export, and
+ * concern no row that gets the slot later, also when there are more of them than are kept.
  */
 import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";

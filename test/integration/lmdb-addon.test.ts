@@ -1,4 +1,7 @@
-/** The addon of lmdb that this program loads and embeds can't overflow when a write to the disk fails. */
+/**
+ * The addon of lmdb that this program loads and embeds can't overflow when a write to the disk
+ * fails.
+ */
 import { expect, test } from "bun:test";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";

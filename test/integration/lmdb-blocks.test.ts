@@ -1,4 +1,7 @@
-/** Blocks of messages: what a few messages keep of them is packed anew, and the library's map is given back. */
+/**
+ * Blocks of messages: what a few messages keep of them is packed anew, and the library's map is
+ * given back.
+ */
 import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { openRoot, tableBytes, tablesOf } from "../../src/plugins/lmdb/data-file.ts";

@@ -1,5 +1,6 @@
 /**
- * Claims of the LMDB driver compared with a plain map: which win, which are forgotten, and what is left after a restart.
+ * Claims of the LMDB driver compared with a plain map: which win, which are forgotten, and what is
+ * left after a restart.
  */
 import { expect, test } from "bun:test";
 import { openRoot, tablesOf } from "../../src/plugins/lmdb/data-file.ts";

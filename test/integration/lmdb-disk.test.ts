@@ -1,4 +1,7 @@
-/** The LMDB driver on a disk without room: what is refused and how, what goes on, and that nothing is lost. */
+/**
+ * The LMDB driver on a disk without room: what is refused and how, what goes on, and that nothing
+ * is lost.
+ */
 import { describe, expect, jest, test } from "bun:test";
 import { mkdirSync, renameSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -37,7 +40,10 @@ function codeOf(error: unknown): StoreErrorCode | null {
   return error instanceof StoreError ? error.code : null;
 }
 
-/** A disk of so many bytes, for the file alone; `reserves` is whether its file system can set room aside. */
+/**
+ * A disk of so many bytes, for the file alone; `reserves` is whether its file system can set room
+ * aside.
+ */
 function smallDisk(file: string, bytes: number, reserves = true): Disk & { bytes: number } {
   return {
     bytes,
@@ -514,8 +520,8 @@ describe("a disk without room", () => {
 });
 
 /**
- * Stores until more than fifty were taken, for at most some seconds. Room comes back in steps, by what is freed
- * by sweeps, so a first attempt may find room for one and the next for all.
+ * Stores until more than fifty were taken, for at most some seconds. Room comes back in steps, by
+ * what is freed by sweeps, so a first attempt may find room for one and the next for all.
  */
 async function storesAgain(mailbox: Mailbox, from: number): Promise<void> {
   let taken = 0;

@@ -1,7 +1,8 @@
 /**
- * The layout of a store against its format number: a fixed story is written, and all files are hashed. When this fails
- * because a layout was changed on purpose, older stores would be read wrongly: raise `formatNumber` in
- * `plugins/lmdb/data-file.ts`, note it in CHANGELOG.md as INCOMPATIBLE, and write the new number and hash here.
+ * The layout of a store against its format number: a fixed story is written, and all files are
+ * hashed. When this fails because a layout was changed on purpose, older stores would be read
+ * wrongly: raise `formatNumber` in `plugins/lmdb/data-file.ts`, note it in CHANGELOG.md as
+ * INCOMPATIBLE, and write the new number and hash here.
  */
 import { afterAll, expect, test } from "bun:test";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -87,7 +88,8 @@ test("what lies in a store is what its format number says", async () => {
   const mark =
     databases.get("meta")?.find(([key]) => Buffer.from(key).toString() === "format")?.[1] ??
     new Uint8Array();
-  // The table is the ledger's, whose operator and first block are drawn again: it has a story of its own.
+  // The table is the ledger's, whose operator and first block are drawn again: it has a story of
+  // its own.
   const rows = [...databases]
     .filter(([name]) => name !== "table" && name !== "meta")
     .sort(([a], [b]) => (a < b ? -1 : 1));

@@ -1,6 +1,6 @@
 /**
- * What the engine keeps after many batches of the log, counted by kind: what is kept for a time stays within its bound, and
- * only entries and the tiles over them grow.
+ * What the engine keeps after many batches of the log, counted by kind: what is kept for a time
+ * stays within its bound, and only entries and the tiles over them grow.
  */
 import { expect, test } from "bun:test";
 import { utf8 } from "../../src/core/codec/bytes.ts";

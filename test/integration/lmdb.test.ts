@@ -296,7 +296,8 @@ describe("blocks", () => {
     expect(held.length).toBe(12 * 150);
     for (const one of held.slice(0, 20)) expect(one.envelope.length).toBe(2_000);
     await store.close();
-    // 600 entries of 2 KB live at a time, and a fourth of all: 7 MB would do, and all together take 20.
+    // 600 entries of 2 KB live at a time, and a fourth of all: 7 MB would do, and all together take
+    // 20.
     expect(sizeAtEnd).toBeLessThan(12 * mebibyte);
     const again = await openLmdb(options(path), testEnvironment());
     const kept = await listAll(again.capabilities.mailbox!, alice, pageOf());

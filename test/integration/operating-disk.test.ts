@@ -1,6 +1,6 @@
 /**
- * What an operator decides, on a node whose disk is full: envelopes are refused, and the operator's commands and their audit
- * take of the room that the store has set aside, also after a restart.
+ * What an operator decides, on a node whose disk is full: envelopes are refused, and the operator's
+ * commands and their audit take of the room that the store has set aside, also after a restart.
  */
 import { afterAll, expect, test } from "bun:test";
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";

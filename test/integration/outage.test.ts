@@ -22,7 +22,10 @@ async function codeOf(url: string): Promise<string> {
   return `${answer.status} ${((await answer.json()) as { code: string }).code}`;
 }
 
-/** Every read of the Directory, with the example of each value, and the limits, which are the ledger's too. */
+/**
+ * Every read of the Directory, with the example of each value, and the limits, which are the
+ * ledger's too.
+ */
 async function ledgerReads(url: string): Promise<string[]> {
   const { paths } = (await (await fetch(`${url}/openapi.json`)).json()) as InterfaceDescription;
   const reads = Object.entries(paths).flatMap(([path, { get }]) => {

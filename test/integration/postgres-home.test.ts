@@ -1,6 +1,7 @@
 /**
- * The first of several databases, which has the ledger, is away: the mailboxes in the others are served, what can't be is
- * refused at once, and the ledger is read from a standby that has all of it.
+ * The first of several databases, which has the ledger, is away: the mailboxes in the others are
+ * served, what can't be is refused at once, and the ledger is read from a standby that has all of
+ * it.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { firstDocument, register } from "../../src/client/identity/registration.ts";
@@ -64,7 +65,10 @@ async function send(url: string, path: string, to: Pick<Identity, "did">): Promi
   return (await fetch(`${url}${path}`, { method: "POST", headers, body })).status;
 }
 
-/** A question to the home that gets no answer ends after so long: what is faster has asked nothing there. */
+/**
+ * A question to the home that gets no answer ends after so long: what is faster has asked nothing
+ * there.
+ */
 const homeMs = 5 * secondMs;
 
 async function timed<T>(work: Promise<T>): Promise<readonly [T, number]> {

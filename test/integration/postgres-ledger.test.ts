@@ -1,4 +1,7 @@
-/** How many statements the ledger over PostgreSQL takes: each is a round trip while the ledger's lock is held. */
+/**
+ * How many statements the ledger over PostgreSQL takes: each is a round trip while the ledger's
+ * lock is held.
+ */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { isFault } from "../../src/core/fault.ts";
 import { Pool, type Query } from "../../src/plugins/postgres/pool.ts";
@@ -66,7 +69,8 @@ describe.skipIf(absence !== null)("the ledger over PostgreSQL", () => {
     for (const round of [1, 2]) {
       pool.statements = 0;
       await Promise.all(Array.from({ length: 50 }, (_, n) => commit(n)));
-      // The first change goes alone or with all: for each of two commits the lock, two reads, one write.
+      // The first change goes alone or with all: for each of two commits the lock, two reads, one
+      // write.
       expect(pool.statements).toBeLessThanOrEqual(8);
       expect(await table.read((view) => view.get("total")?.[0])).toBe(50 * round);
       expect(await table.read((view) => view.get("key-49-4")?.[0])).toBe(round);
@@ -97,8 +101,8 @@ describe.skipIf(absence !== null)("the ledger over PostgreSQL", () => {
       if (isFault(last)) throw new Error(last.detail);
       while ((await ledger.submission(last.txHash))?.state !== "finalized") await Bun.sleep(20);
     }
-    // And the lock, the puts, the removals, and pages of the log's map: how deep they lie depends on the names, so these
-    // are fixed.
+    // And the lock, the puts, the removals, and pages of the log's map: how deep they lie depends
+    // on the names, so these are fixed.
     expect(pool.most).toBeLessThanOrEqual(8);
     await ledger.close();
     await pool.close();

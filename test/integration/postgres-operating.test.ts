@@ -1,7 +1,8 @@
 /**
- * What an operator decides, over several processes on one PostgreSQL: a change at one holds at the others, by the bus at once
- * and without an announcement within ten seconds, as after a process that was killed between the two; of two changes at once
- * all processes end with the same; and while the database is away nothing is half done.
+ * What an operator decides, over several processes on one PostgreSQL: a change at one holds at the
+ * others, by the bus at once and without an announcement within ten seconds, as after a process
+ * that was killed between the two; of two changes at once all processes end with the same; and
+ * while the database is away nothing is half done.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";

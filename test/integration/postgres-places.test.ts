@@ -1,4 +1,7 @@
-/** One store over several databases: what is away closes its own places only, and places move while nodes work. */
+/**
+ * One store over several databases: what is away closes its own places only, and places move while
+ * nodes work.
+ */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { SQL } from "bun";
 import type { Did, MailboxKey, Uuid } from "../../src/core/codec/did.ts";
@@ -58,7 +61,10 @@ type Load = {
   answered: number;
 };
 
-/** Stores, acknowledges and reads all mailboxes until `until` settles, at two nodes; a model says what must be there. */
+/**
+ * Stores, acknowledges and reads all mailboxes until `until` settles, at two nodes; a model says
+ * what must be there.
+ */
 async function workUntil(nodes: readonly Mailbox[], until: Promise<unknown>): Promise<Load> {
   const load: Load = { held: new Map(), acked: new Set(), wrong: [], answered: 0 };
   let over = false;

@@ -45,7 +45,8 @@ suite("the schema", () => {
         );
         await set("on");
       }
-      // A newer program upgraded: this one goes on where that allows it, so the upgrade can be taken back.
+      // A newer program upgraded: this one goes on where that allows it, so the upgrade can be
+      // taken back.
       await own.sql("update waypost.meta set version = 99");
       await (await openPostgres(options, environment)).close();
       expect(await migratePostgres(options)).toContain("version 99 already");

@@ -1,6 +1,6 @@
 /**
- * PostgreSQL over TLS with a password: right certificates and passwords are used, and a server with wrong ones gets no
- * data.
+ * PostgreSQL over TLS with a password: right certificates and passwords are used, and a server with
+ * wrong ones gets no data.
  */
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { chmodSync, chownSync, mkdtempSync, rmSync } from "node:fs";

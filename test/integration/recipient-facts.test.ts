@@ -1,6 +1,7 @@
 /**
- * What is remembered of recipients while their ledger changes under it, over memory and a disk: whatever is answered without
- * a read is what the ledger says in that moment. The same run with a ledger that never says that it changed must find it out.
+ * What is remembered of recipients while their ledger changes under it, over memory and a disk:
+ * whatever is answered without a read is what the ledger says in that moment. The same run with a
+ * ledger that never says that it changed must find it out.
  */
 import { expect, test } from "bun:test";
 import type { Did } from "../../src/core/codec/did.ts";

@@ -1,7 +1,7 @@
 /**
- * Moving everything between LMDB and PostgreSQL with the commands of the executable: identities with their log, messages in
- * all states, invitations and registrations under way. What was moved serves on; what is not whole is refused, and an
- * import that was killed does not pass for a store.
+ * Moving everything between LMDB and PostgreSQL with the commands of the executable: identities
+ * with their log, messages in all states, invitations and registrations under way. What was moved
+ * serves on; what is not whole is refused, and an import that was killed does not pass for a store.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { appendFileSync, existsSync, readFileSync, writeFileSync } from "node:fs";

@@ -46,7 +46,10 @@ export function firstKept({ identity, name, head, nowMs }: First): Kept {
   };
 }
 
-/** After a look at the own proof. Beside new keys is noted which devices were removed, and who made them. */
+/**
+ * After a look at the own proof. Beside new keys is noted which devices were removed, and who made
+ * them.
+ */
 export function settledRing({ rules, nowMs }: World, kept: Kept, last: ProvenRoot): Keyring {
   const { ring, job, ownRoot } = kept;
   const settled = rules.settle(ring, last, { nowMs, made: job?.next ?? null });
@@ -105,8 +108,8 @@ export class Copies {
   }
 
   /**
-   * An older copy of its store, or of the local one alone. Keys that only this device had would be lost: then it is linked
-   * anew, which is not here.
+   * An older copy of its store, or of the local one alone. Keys that only this device had would be
+   * lost: then it is linked anew, which is not here.
    */
   setBack(): void {
     // Without a draw: schedules stay those that they were.

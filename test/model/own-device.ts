@@ -1,6 +1,6 @@
 /**
- * A device of the world of `own-world.ts`: its store, and what it does at each step. All that it keeps is written at once,
- * so it can be killed between any two steps.
+ * A device of the world of `own-world.ts`: its store, and what it does at each step. All that it
+ * keeps is written at once, so it can be killed between any two steps.
  */
 import { type Head, type ProvenRoot, removalsToRepeat } from "../../src/client/devices/keyring.ts";
 import { goOnMs, isHandedOver } from "../../src/client/groups/handing.ts";
@@ -89,7 +89,7 @@ export class Device {
     return this.kept.sealing.secrets.some((one) => one.name === name);
   }
 
-  /** What the Directory shows of somebody: never earlier than what was seen, and in the hostile time maybe not the last. */
+  /** What the Directory shows: nothing earlier than was seen; maybe not the last while hostile. */
   proven(of: Did): { readonly roots: Roots; readonly last: ProvenRoot } {
     const all = this.#world.ledger.get(of) as string[];
     const least = this.kept.proven[of] ?? 1;
@@ -100,14 +100,14 @@ export class Device {
     return { roots, last: { number: roots.length - 1, root: roots.at(-1) as string } };
   }
 
-  // ------------------------------------------------------------------------------------- copies and kills
+  // ------------------------------------------------------------------------------ copies and kills
 
   kill(): void {
     this.#later = [];
     this.#answered.clear();
   }
 
-  // -------------------------------------------------------------------------------------------- own devices
+  // ----------------------------------------------------------------------------------- own devices
 
   #look(): ProvenRoot {
     const { last } = this.proven(this.identity);
@@ -279,7 +279,7 @@ export class Device {
       });
   }
 
-  // ------------------------------------------------------------------------------------------ replacing keys
+  // -------------------------------------------------------------------------------- replacing keys
 
   /** The user removes devices: those that are not ticked. */
   remove(gone: readonly Did[]): void {
@@ -349,7 +349,7 @@ export class Device {
     }
   }
 
-  // -------------------------------------------------------------------------------------------------- groups
+  // ---------------------------------------------------------------------------------------- groups
 
   /** The method in the document, which was made with the root key. */
   #signerOf(of: Did): string {
@@ -449,7 +449,7 @@ export class Device {
     for (const bundle of waiting) this.hearBundle(bundle, false, null);
   }
 
-  /** `from`: a member, this identity for an own device, or `null` where that is not known any more. */
+  /** `from`: a member, this identity for an own device, or `null` where that is unknown by now. */
   hearBundle(bundle: Bundle, isOfGroup: boolean, from: Did | null): void {
     const isOwn = from === this.identity;
     const { kept } = this;

@@ -1,7 +1,8 @@
 /**
- * A world without sockets of what own devices have seen of a person, over the real memory and rows: a Directory shows each
- * device what it likes, at once with what another device passes on; rows are late, or come again; the person is accepted
- * after the first looks; devices are linked from one of the others, restored from a backup, and lost.
+ * A world without sockets of what own devices have seen of a person, over the real memory and rows:
+ * a Directory shows each device what it likes, at once with what another device passes on; rows are
+ * late, or come again; the person is accepted after the first looks; devices are linked from one of
+ * the others, restored from a backup, and lost.
  */
 import { attempt, ClientError, localError } from "../../src/client/base/failure.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";

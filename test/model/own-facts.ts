@@ -1,5 +1,6 @@
 /**
- * Names and forms of the world of `own-world.ts`: secrets and signatures are names, and who knows a name can use it.
+ * Names and forms of the world of `own-world.ts`: secrets and signatures are names, and who knows a
+ * name can use it.
  */
 import {
   audienceOf,
@@ -102,9 +103,15 @@ export const realRules = {
   missingRemovals,
   withRemovals,
   ownStatements,
-  /** Whether a wish to hand a group over counts that was made under the first key, where the second one is in force. */
+  /**
+   * Whether a wish to hand a group over counts that was made under the first key, where the second
+   * one is in force.
+   */
   countsWish: (made: number, now: number): boolean => made === now,
-  /** What counts of another own device's state of a group that this identity has not made, beside what is signed. */
+  /**
+   * What counts of another own device's state of a group that this identity has not made, beside
+   * what is signed.
+   */
   siblingState: (held: GroupState, _given: GroupState): GroupState => held,
   /** By which of the maker's root keys a statement counts that another own device shows. */
   siblingCounts: (ago: number): boolean => ago === 0,

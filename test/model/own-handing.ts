@@ -1,4 +1,7 @@
-/** How a device of the world of `own-world.ts` hands a group over, and follows one that was handed over. */
+/**
+ * How a device of the world of `own-world.ts` hands a group over, and follows one that was handed
+ * over.
+ */
 import { goOnMs, type Succession } from "../../src/client/groups/handing.ts";
 import { type GroupState, isIn } from "../../src/client/groups/statements.ts";
 import type { Did } from "../../src/core/codec/did.ts";
@@ -27,7 +30,10 @@ export class Handing {
     this.#removals = removals;
   }
 
-  /** The user of the admin hands the group over: once all own devices have answered, or after ten minutes without them. */
+  /**
+   * The user of the admin hands the group over: once all own devices have answered, or after ten
+   * minutes without them.
+   */
   want(to: Did): void {
     const { kept } = this.#device;
     const world = this.#world;
@@ -150,8 +156,9 @@ export class Handing {
   }
 
   /**
-   * Of a bundle, the hand-overs by earlier keys that have done their work, by what is proven here so far. `from`: a member, this
-   * identity for an own device, or `null`. `founded`: of which groups an admin has said something by their key in force.
+   * Of a bundle, the hand-overs by earlier keys that have done their work, by what is proven here
+   * so far. `from`: a member, this identity for an own device, or `null`. `founded`: of which
+   * groups an admin has said something by their key in force.
    */
   done(
     handOvers: readonly SignedHandOver[],
@@ -177,7 +184,10 @@ export class Handing {
     );
   }
 
-  /** Its maker has said something of the group by a later key; of an own group, this device has gone on under a later one. */
+  /**
+   * Its maker has said something of the group by a later key; of an own group, this device has gone
+   * on under a later one.
+   */
   #isOver({ id, maker, root }: SignedHandOver): boolean {
     const { kept, identity } = this.#device;
     if (maker === identity && kept.groupRoot === kept.ring.head.number) return true;

@@ -1,4 +1,7 @@
-/** Removals of a group that was handed over, in the world of `own-world.ts`: who keeps them, and who takes them up. */
+/**
+ * Removals of a group that was handed over, in the world of `own-world.ts`: who keeps them, and who
+ * takes them up.
+ */
 import { type GroupState, isIn } from "../../src/client/groups/statements.ts";
 import type { Did } from "../../src/core/codec/did.ts";
 import type { Device } from "./own-device.ts";
@@ -21,7 +24,10 @@ export class Removals {
     return to === state.maker ? rules.missingRemovals({ state, former }, removals, nowMs) : [];
   }
 
-  /** What the device keeps of the group that it leaves: of its own, what it had, to be signed when it is shown. */
+  /**
+   * What the device keeps of the group that it leaves: of its own, what it had, to be signed when
+   * it is shown.
+   */
   keep(before: GroupState): void {
     const { kept, identity } = this.#device;
     const { rules } = this.#world;
@@ -41,7 +47,10 @@ export class Removals {
     return all.map((one) => (isAble && one.statement.maker === identity ? { ...one, root } : one));
   }
 
-  /** Of the groups before, as the next admin: by the key in force, and what it has heard by that itself (`isHeld`). */
+  /**
+   * Of the groups before, as the next admin: by the key in force, and what it has heard by that
+   * itself (`isHeld`).
+   */
   takeUp(all: readonly Signed[], isHeld = false): void {
     if (!this.#device.isMaker) return;
     for (const one of all) this.#takeUp(one, isHeld);

@@ -1,6 +1,7 @@
 /**
- * The sealing key of the world of `own-world.ts`: which secrets a device has, what it publishes, and what it asks for. Its
- * secrets are names, of which none leads to another. One step each time, so that a device can be killed between any two.
+ * The sealing key of the world of `own-world.ts`: which secrets a device has, what it publishes,
+ * and what it asks for. Its secrets are names, of which none leads to another. One step each time,
+ * so that a device can be killed between any two.
  */
 import type { SealingFacts } from "../../src/client/keys/due.ts";
 import type { Did } from "../../src/core/codec/did.ts";

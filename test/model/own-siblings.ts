@@ -1,4 +1,6 @@
-/** What a device of the world of `own-world.ts` takes of groups from another device of its identity. */
+/**
+ * What a device of the world of `own-world.ts` takes of groups from another device of its identity.
+ */
 import { goOnMs } from "../../src/client/groups/handing.ts";
 import { emptyGroup, isIn, isSameState } from "../../src/client/groups/statements.ts";
 import type { Device } from "./own-device.ts";

@@ -36,7 +36,10 @@ export class Thief {
   readonly seeds: Set<string>;
   /** Names of sealing secrets that its linked device got. */
   readonly secrets = new Set<string>();
-  /** A copy of the keys of a device at some moment, without the key of the device; and what it shows of later ones. */
+  /**
+   * A copy of the keys of a device at some moment, without the key of the device; and what it shows
+   * of later ones.
+   */
   #copied: { readonly seeds: Set<string>; readonly had: Set<string>; learned: Set<string> } | null =
     null;
   isRemoved = false;
@@ -132,7 +135,8 @@ export class Thief {
           { did: did("thief2"), name: "", key: keyOf("thief2"), addedMs: 1, addedBy: null },
         ],
       };
-      // With the key that the ledger shows, whose seed it doesn't have; to a device that has no head of it so far.
+      // With the key that the ledger shows, whose seed it doesn't have; to a device that has no
+      // head of it so far.
       const all = world.ledger.get(alice) as string[];
       const shown = { ...forged, number: all.length - 1, root: world.rootOf(alice), untilMs };
       const isLate = shown.number > ring.head.number;
@@ -155,8 +159,9 @@ export class Thief {
       const to = world.pick([bob, carol, alice]) as Did;
       const signer = world.pick(world.methods.get(alice) ?? []) ?? "";
       const { id, maker, nonce } = group;
-      // With the key in force a thief could give the group away for good; with an earlier one it must not count. Who is shown
-      // an old record may follow it (docs/trust.md, "What is left"), so all who hear it know that the key was replaced.
+      // With the key in force a thief could give the group away for good; with an earlier one it
+      // must not count. Who is shown an old record may follow it (docs/trust.md, "What is left"),
+      // so all who hear it know that the key was replaced.
       const isEarlier = maker === alice && this.#isKnownOld(root, to);
       const handOvers = isEarlier ? [{ id, maker, nonce, next: mallory, root }] : [];
       // Who is shown an old record may follow one for good.
@@ -207,7 +212,8 @@ export class Thief {
     const { id, maker, nonce } = group;
     if (maker === bob) return;
     const state = withChange(group, { add: [mallory], name: "stolen" }, world.nowMs);
-    // By a key that both devices know to be replaced: who is shown an old record may follow a hand-over for good.
+    // By a key that both devices know to be replaced: who is shown an old record may follow a
+    // hand-over for good.
     const least = Math.min(...world.honest(bob).map(({ kept }) => kept.proven[maker] ?? 1));
     const roots = (world.ledger.get(maker) ?? []).slice(0, least - 1);
     const root = world.pick(roots.filter((one) => this.seeds.has(one))) ?? keyOf("evil");
@@ -250,7 +256,10 @@ export class Thief {
     world.hand({ is: "device", to: target.did, from: did("thief"), root, head: null, body });
   }
 
-  /** As if the identity itself had handed its group over to somebody else, and before it did; who says it founded that. */
+  /**
+   * As if the identity itself had handed its group over to somebody else, and before it did; who
+   * says it founded that.
+   */
   #sayWay(target: Device, root: string): void {
     const world = this.#world;
     const { group, former } = target.kept;

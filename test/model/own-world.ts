@@ -1,7 +1,8 @@
 /**
- * A world without sockets, over the real rules of keyrings and groups: an identity with two or three devices that makes a
- * group of two others, one of them with two devices. Packets are lost, repeated, late and in any order; devices are killed
- * between two steps and go on from older copies of their stores, or of the local one alone; the Directory shows old records; a thief has a linked
+ * A world without sockets, over the real rules of keyrings and groups: an identity with two or
+ * three devices that makes a group of two others, one of them with two devices. Packets are lost,
+ * repeated, late and in any order; devices are killed between two steps and go on from older copies
+ * of their stores, or of the local one alone; the Directory shows old records; a thief has a linked
  * device and keeps what it knew. Secrets and signatures are names: who knows a name can use it.
  */
 import type { Head, RingDevice } from "../../src/client/devices/keyring.ts";
@@ -60,7 +61,10 @@ export class World {
   wentOn = false;
   /** A device went back to a copy from before its answer to who hands the group over. */
   forgotAnswer = false;
-  /** The device that had handed the group over went back to a copy from before it, and no other one knew. */
+  /**
+   * The device that had handed the group over went back to a copy from before it, and no other one
+   * knew.
+   */
   forgotHandOver = false;
   counter = 0;
 
@@ -81,7 +85,10 @@ export class World {
     this.#makeGroup();
   }
 
-  /** The group was handed over without a device that knows of it: it may do meanwhile what is undone then. */
+  /**
+   * The group was handed over without a device that knows of it: it may do meanwhile what is undone
+   * then.
+   */
   get isUnanswered(): boolean {
     return this.wentOn || (this.forgotAnswer && this.handedOver.size > 0);
   }

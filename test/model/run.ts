@@ -1,6 +1,7 @@
 /**
- * Checks the model of log, map, witness and clients: `bun run model`. Every `check` must hold, every `run` must find its
- * example. Needs Java 17 or newer; `ALLOY_JAR` names a copy of the checker, else it is fetched from Maven Central once.
+ * Checks the model of log, map, witness and clients: `bun run model`. Every `check` must hold,
+ * every `run` must find its example. Needs Java 17 or newer; `ALLOY_JAR` names a copy of the
+ * checker, else it is fetched from Maven Central once.
  */
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";

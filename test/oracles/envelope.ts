@@ -1,7 +1,8 @@
 /**
- * A deliberate copy: the first decoder of envelopes, to compare `src/core/message/envelope.ts` with. From the bytes of
- * a request to one normal form, by the rules of the outer format. The payload stays opaque, and the sender's bytes stay
- * as they are except the two alternate names. Source: interface "DDN envelope", rules section 2.
+ * A deliberate copy: the first decoder of envelopes, to compare `src/core/message/envelope.ts`
+ * with. From the bytes of a request to one normal form, by the rules of the outer format. The
+ * payload stays opaque, and the sender's bytes stay as they are except the two alternate names.
+ * Source: interface "DDN envelope", rules section 2.
  */
 import { decodeBase64, signatureBytes, utf8 } from "../../src/core/codec/bytes.ts";
 import { type Did, isDid, parseDidUrl, parseUuid, type Uuid } from "../../src/core/codec/did.ts";
@@ -31,8 +32,8 @@ const headerNonceBytesMax = 64;
 const errorsMax = 32;
 
 /**
- * Refuses with `too_large` (body, header, payload, chunk), `invalid_json`, or `envelope_invalid` with
- * every rule that is broken. Looks at no clock.
+ * Refuses with `too_large` (body, header, payload, chunk), `invalid_json`, or `envelope_invalid`
+ * with every rule that is broken. Looks at no clock.
  */
 export function decodeEnvelope(body: Uint8Array, limits: EnvelopeLimits): Envelope | Fault {
   if (body.length > limits.body_bytes_max) return tooLarge("the body", limits.body_bytes_max);
@@ -84,7 +85,7 @@ export function decodeEnvelope(body: Uint8Array, limits: EnvelopeLimits): Envelo
   };
 }
 
-// --------------------------------------------------------------------------------------------- members
+// ----------------------------------------------------------------------------------------- members
 
 const memberNames = new Set([
   "message_id",
@@ -115,7 +116,9 @@ function refuseUnknownMembers(members: JsonObject, errors: InputError[]): void {
       errors.push({ pointer: pointerTo(name), message: "is not a member of an envelope" });
 }
 
-/** RFC 6901; to the parent where the name is too long to repeat. Cutting it could halve a character. */
+/**
+ * RFC 6901; to the parent where the name is too long to repeat. Cutting it could halve a character.
+ */
 function pointerTo(name: string): string {
   if (name.length > pointerNameCharsMax) return "";
   return `/${name.replaceAll("~", "~0").replaceAll("/", "~1")}`;
@@ -145,7 +148,10 @@ function requiredText(members: JsonObject, name: string, errors: InputError[]): 
   return null;
 }
 
-/** Text of a member that may be absent: `null` then, and also when it is not text (which is an error). */
+/**
+ * Text of a member that may be absent: `null` then, and also when it is not text (which is an
+ * error).
+ */
 function optionalText(members: JsonObject, name: string, errors: InputError[]): string | null {
   return members[name] === undefined ? null : requiredText(members, name, errors);
 }
@@ -240,7 +246,7 @@ function readHint(members: JsonObject, chunked: boolean, errors: InputError[]): 
   return (text ?? "standard") as DeliveryHint;
 }
 
-// ---------------------------------------------------------------------------------------------- groups
+// ------------------------------------------------------------------------------------------ groups
 
 const headerNames = [
   "encrypted_header",
@@ -365,7 +371,7 @@ function readSender(
   return from === null || keyId === null || signature === null ? null : { from, keyId, signature };
 }
 
-// ----------------------------------------------------------------------------------- sizes, normal form
+// ------------------------------------------------------------------------------ sizes, normal form
 
 type Sizes = {
   readonly payloadBytes: number;
@@ -397,7 +403,10 @@ const normalNames: Readonly<Record<string, string>> = {
   created_at: '"timestamp"',
 };
 
-/** The sender's bytes with the alternate names replaced where they stand; without these, no copy is made. */
+/**
+ * The sender's bytes with the alternate names replaced where they stand; without these, no copy is
+ * made.
+ */
 function normalBytes(body: Uint8Array, members: JsonObject, text: string): Uint8Array {
   if (members["recipient"] === undefined && members["created_at"] === undefined) return body;
   let normal = "";

@@ -1,8 +1,8 @@
 /**
- * A deliberate copy: the first reader of JSON, to compare `src/core/codec/json.ts` with. One pass over the structure
- * bounds depth and size before `JSON.parse` sees the text; one walk after it refuses what two readers could understand
- * differently: duplicate names, lone surrogates, `__proto__`, numbers that are not finite. Source: rules section 1
- * ("JSON bounds").
+ * A deliberate copy: the first reader of JSON, to compare `src/core/codec/json.ts` with. One pass
+ * over the structure bounds depth and size before `JSON.parse` sees the text; one walk after it
+ * refuses what two readers could understand differently: duplicate names, lone surrogates,
+ * `__proto__`, numbers that are not finite. Source: rules section 1 ("JSON bounds").
  */
 
 import { decodeUtf8 } from "../../src/core/codec/bytes.ts";
@@ -70,16 +70,17 @@ const backslashCode = 0x5c;
 const plainRun = 24;
 
 /**
- * Counts colons and values outside strings and holds the depth, without judging the grammar: it is exact
- * for every text that `JSON.parse` accepts, and for all others `JSON.parse` refuses. Answers why not.
+ * Counts colons and values outside strings and holds the depth, without judging the grammar: it is
+ * exact for every text that `JSON.parse` accepts, and for all others `JSON.parse` refuses. Answers
+ * why not.
  */
 function scanStructure(text: string, outerNames: NameSpan[] | null): { members: number } | string {
   const length = text.length;
   let depth = 0;
   let members = 0;
   let values = 1;
-  // The next quote and backslash that were found so far; both only move forward, so that all searches
-  // together read the text at most twice.
+  // The next quote and backslash that were found so far; both only move forward, so that all
+  // searches together read the text at most twice.
   let quote = -1;
   let backslash = -1;
   let nameStart = 0;
@@ -138,7 +139,10 @@ function scanStructure(text: string, outerNames: NameSpan[] | null): { members: 
 
 type Census = { members: number; unsafeInteger: boolean };
 
-/** Counts the members of a tree and answers what is wrong with it, or `null`. Depth is bounded by the scan. */
+/**
+ * Counts the members of a tree and answers what is wrong with it, or `null`. Depth is bounded by
+ * the scan.
+ */
 function inspect(value: JsonValue, census: Census, outer: boolean): string | null {
   switch (typeof value) {
     case "string":

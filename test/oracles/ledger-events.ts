@@ -1,6 +1,7 @@
 /**
- * The events that the runtime emits for a call that it accepts, in the runtime's order and with its fields
- * (docs/ledger.md 1.11). The program reads the ledger's state only; the comparison with the runtime compares events too.
+ * The events that the runtime emits for a call that it accepts, in the runtime's order and with its
+ * fields (docs/ledger.md 1.11). The program reads the ledger's state only; the comparison with the
+ * runtime compares events too.
  */
 import { normalizeAlias } from "../../src/core/codec/did.ts";
 import type { Applied, LedgerInput } from "../../src/core/ledger/action-rules.ts";
@@ -13,7 +14,10 @@ import {
 import { isRefusal, type LedgerRefusal } from "../../src/core/ledger/refusals.ts";
 import { applyCall } from "../../src/core/ledger/rules.ts";
 
-/** `fields` has the texts of the event; the account of a registration is left out, because the record shows it. */
+/**
+ * `fields` has the texts of the event; the account of a registration is left out, because the
+ * record shows it.
+ */
 export type LedgerEvent = { readonly name: string; readonly fields: readonly string[] };
 export type AppliedWithEvents = Applied & { readonly events: readonly LedgerEvent[] };
 

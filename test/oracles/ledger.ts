@@ -1,7 +1,7 @@
 /**
- * A second, naive ledger: mutable objects, no signatures, no SCALE, no code shared with `src/core/ledger/rules.ts`. For
- * each call it answers what docs/ledger.md 2 and rules section 4 demands: the names of the events, or the name
- * of the refusal.
+ * A second, naive ledger: mutable objects, no signatures, no SCALE, no code shared with
+ * `src/core/ledger/rules.ts`. For each call it answers what docs/ledger.md 2 and rules section 4
+ * demands: the names of the events, or the name of the refusal.
  */
 
 export type Domain = "document" | "alias" | "rootPubkey" | "control";
@@ -232,7 +232,10 @@ export class Twin {
     return account.record === null ? outcome : this.touch(record, outcome[0]!);
   }
 
-  /** `signer` is `root`, whose key is always the first one, or a method's name with the key `k<digit>`. */
+  /**
+   * `signer` is `root`, whose key is always the first one, or a method's name with the key
+   * `k<digit>`.
+   */
   private maySign(record: TwinRecord, move: { who: number; signer: string }): boolean {
     if (move.signer === "root") return record.root === `root${move.who}`;
     const method = record.methods.find(({ name }) => name === move.signer);

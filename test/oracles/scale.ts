@@ -1,6 +1,6 @@
 /**
- * A second implementation of our SCALE layouts: the @polkadot codec with the tables of docs/ledger.md 1.2 to 1.7, and
- * no code of `src/core/ledger/structures.ts`.
+ * A second implementation of our SCALE layouts: the @polkadot codec with the tables of
+ * docs/ledger.md 1.2 to 1.7, and no code of `src/core/ledger/structures.ts`.
  */
 import { TypeRegistry } from "@polkadot/types";
 import { concatBytes, encodeHex0x, utf8 } from "../../src/core/codec/bytes.ts";
@@ -421,9 +421,12 @@ const documentProof = (call: {
   docBlob: hex(call.docBlob),
 });
 
-// ------------------------------------------------------------------------------------------ storage keys
+// ------------------------------------------------------------------------------------ storage keys
 
-/** twox128 of the pallets' and the maps' names, as the runtime's interface lists them (docs/ledger.md 1.9). */
+/**
+ * twox128 of the pallets' and the maps' names, as the runtime's interface lists them
+ * (docs/ledger.md 1.9).
+ */
 const storagePrefixes = {
   DidRegistry: {
     pallet: "72b29c5d16546b7d2c5310d5fbada68b",

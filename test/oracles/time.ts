@@ -1,4 +1,6 @@
-/** A deliberate copy: the first parsers of timestamps and durations, for the oracle of envelopes. */
+/**
+ * A deliberate copy: the first parsers of timestamps and durations, for the oracle of envelopes.
+ */
 
 const secondMs = 1_000;
 const minuteMs = 60 * secondMs;
@@ -15,7 +17,10 @@ const secondsBelow = 100_000_000_000;
 const isoForm =
   /^(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,9}))?(?:Z|([+-])(\d{2}):(\d{2}))$/;
 
-/** Epoch milliseconds (fractions of a millisecond are cut off), or `null` when the text is not a timestamp. */
+/**
+ * Epoch milliseconds (fractions of a millisecond are cut off), or `null` when the text is not a
+ * timestamp.
+ */
 export function parseTimestamp(text: string): number | null {
   if (text.length > 40) return null;
   if (/^[0-9]{1,16}$/.test(text)) return parseEpoch(text);
@@ -67,7 +72,10 @@ const isoWeeksForm = /^P(\d{1,10})W$/;
 const isoDurationForm =
   /^P(?:(\d{1,10})D)?(?:T(?=\d)(?:(\d{1,10})H)?(?:(\d{1,10})M)?(?:(\d{1,10})S)?)?$/;
 
-/** Milliseconds of a duration of 1 second to 30 days in short (`1d12h`) or ISO-8601 form, else `null`. */
+/**
+ * Milliseconds of a duration of 1 second to 30 days in short (`1d12h`) or ISO-8601 form, else
+ * `null`.
+ */
 export function parseDuration(text: string): number | null {
   if (text.length === 0 || text.length > 64) return null;
   const parts = durationParts(text);

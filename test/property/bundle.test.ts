@@ -1,4 +1,7 @@
-/** The parser of key bundles under mutation: it answers or refuses, and what it accepts renders as it came. */
+/**
+ * The parser of key bundles under mutation: it answers or refuses, and what it accepts renders as
+ * it came.
+ */
 import { expect, test } from "bun:test";
 import { utf8 } from "../../src/core/codec/bytes.ts";
 import { type JsonObject, parseJson } from "../../src/core/codec/json.ts";

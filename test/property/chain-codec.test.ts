@@ -1,6 +1,6 @@
 /**
- * The chain driver's encodings against the chain's own library: metadata of the reference runtime, storage keys,
- * extrinsics, headers.
+ * The chain driver's encodings against the chain's own library: metadata of the reference runtime,
+ * storage keys, extrinsics, headers.
  */
 import { describe, expect, spyOn, test } from "bun:test";
 import {
@@ -170,7 +170,8 @@ describe("extrinsics", () => {
       },
       { version: 4 },
     ]);
-    // The library signs what is longer than 256 bytes by its hash, and asks the key to name its kind.
+    // The library signs what is longer than 256 bytes by its hash, and asks the key to name its
+    // kind.
     const signed: Uint8Array[] = [];
     const signing = (message: Uint8Array) => {
       signed.push(message);

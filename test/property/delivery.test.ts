@@ -1,4 +1,7 @@
-/** The delivery plan under every sequence of outcomes: it ends, within its bounds, in a valid result. */
+/**
+ * The delivery plan under every sequence of outcomes: it ends, within its bounds, in a valid
+ * result.
+ */
 import { expect, test } from "bun:test";
 import fc from "fast-check";
 import type { Did, Uuid } from "../../src/core/codec/did.ts";
@@ -85,7 +88,10 @@ test("every plan ends within its attempts and its time, and in a valid result", 
       let nowMs = 100;
       let attempts = 0;
       let move = script[0] as (typeof script)[number];
-      /** After the recipient's refusal, and after a success that is no copy in a Cache, nothing else is tried. */
+      /**
+       * After the recipient's refusal, and after a success that is no copy in a Cache, nothing else
+       * is tried.
+       */
       let ended: "final" | "taken" | null = null;
       const result = await deliver(plan, {
         now: () => nowMs,

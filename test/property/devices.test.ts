@@ -1,7 +1,8 @@
 /**
- * Three devices of one identity, at random: they name people, are away, and lose messages that a Cache had taken, or one of
- * them goes on from an older copy of its store, again and again. In the end all have what any log still has and what devices
- * named that were never set back; one that was set back also has what it had named and another one knows.
+ * Three devices of one identity, at random: they name people, are away, and lose messages that a
+ * Cache had taken, or one of them goes on from an older copy of its store, again and again. In the
+ * end all have what any log still has and what devices named that were never set back; one that was
+ * set back also has what it had named and another one knows.
  */
 
 import { expect, test } from "bun:test";

@@ -1,6 +1,8 @@
 /**
- * The decoder of envelopes against the first one, which needed more passes: for every input the same envelope, or a
- * refusal with the same code at a member that both name: the first one also applies rules between members without form. `ENVELOPE_INPUTS=1000000` tries more; a failing input is printed.
+ * The decoder of envelopes against the first one, which needed more passes: for every input the
+ * same envelope, or a refusal with the same code at a member that both name: the first one also
+ * applies rules between members without form. `ENVELOPE_INPUTS=1000000` tries more; a failing input
+ * is printed.
  */
 import { expect, test } from "bun:test";
 import { configSchema } from "../../src/config/schema.ts";
@@ -42,7 +44,9 @@ const names = [
   "x",
 ];
 
-/** Values that stand near a rule: forms that are written differently, ends of ranges, other types. */
+/**
+ * Values that stand near a rule: forms that are written differently, ends of ranges, other types.
+ */
 const values: readonly (() => unknown)[] = [
   () =>
     pick([
@@ -120,7 +124,10 @@ function nextInput(): Uint8Array {
   return dice(50) === 0 ? bytes.subarray(0, dice(bytes.length)) : bytes;
 }
 
-/** Parts of JSON where they belong and where they don't: members twice, escapes, white space, other numbers. */
+/**
+ * Parts of JSON where they belong and where they don't: members twice, escapes, white space, other
+ * numbers.
+ */
 const parts = [
   '"to":"x",',
   '"ttl":"1h",',

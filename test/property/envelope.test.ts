@@ -1,4 +1,7 @@
-/** For any bytes, decodeEnvelope answers or refuses; one flipped bit of the signed members is refused. */
+/**
+ * For any bytes, decodeEnvelope answers or refuses; one flipped bit of the signed members is
+ * refused.
+ */
 import { expect, test } from "bun:test";
 import fc from "fast-check";
 import {

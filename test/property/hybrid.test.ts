@@ -1,6 +1,6 @@
 /**
- * The opener of the second version under mutation: it opens what was sealed or refuses with a code, and throws nothing else.
- * `INPUTS=100000 bun test test/property/hybrid.test.ts` is the long form.
+ * The opener of the second version under mutation: it opens what was sealed or refuses with a code,
+ * and throws nothing else. `INPUTS=100000 bun test test/property/hybrid.test.ts` is the long form.
  */
 import { expect, test } from "bun:test";
 import { ClientError } from "../../src/client/base/failure.ts";

@@ -1,6 +1,7 @@
 /**
- * A short compact text is read by its length alone, any other by a scan: both say the same of every text. Without any one of
- * its guards the first way is found. `JSON_TEXTS=10000000` tries more texts; one that fails is printed.
+ * A short compact text is read by its length alone, any other by a scan: both say the same of every
+ * text. Without any one of its guards the first way is found. `JSON_TEXTS=10000000` tries more
+ * texts; one that fails is printed.
  */
 import { afterAll, describe, expect, test } from "bun:test";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -14,7 +15,10 @@ import { disagreement, nextBytes } from "../support/json-ways.ts";
 const texts = Number(process.env["JSON_TEXTS"] ?? 50_000);
 const seed = 20_261_129;
 
-/** What is written shorter than it is shown, so that a text is as long as its tree although a member is dropped. */
+/**
+ * What is written shorter than it is shown, so that a text is as long as its tree although a member
+ * is dropped.
+ */
 const hiding = [
   '{"":0,"":1e7}',
   '{"":0,"":1E7}',

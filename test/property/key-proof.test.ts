@@ -1,7 +1,7 @@
 /**
- * Key proofs against the ledger: whatever a ledger accepts, the proof that it keeps replays to the ledger's own record,
- * and every signature holds. And no proof says anything else: any changed byte makes another DID, no proof, or a signature
- * that doesn't hold.
+ * Key proofs against the ledger: whatever a ledger accepts, the proof that it keeps replays to the
+ * ledger's own record, and every signature holds. And no proof says anything else: any changed byte
+ * makes another DID, no proof, or a signature that doesn't hold.
  */
 import { describe, expect, test } from "bun:test";
 import fc from "fast-check";

@@ -32,7 +32,7 @@ import { World } from "../support/world.ts";
 
 const startMs = 1_800_000_000_000;
 
-// ---------------------------------------------------------------------------------------------- the twin
+// ---------------------------------------------------------------------------------------- the twin
 
 const people = [0, 1, 2].map((who) => identityOf(`twin ${who}`));
 const keys = new Map(["k0", "k1", "k2", "k3", "k4", "k5", "k6"].map((name) => [name, keyOf(name)]));
@@ -174,7 +174,10 @@ const move: fc.Arbitrary<Move> = fc.oneof(
   { weight: 1, arbitrary: fc.record({ kind: fc.constant("setPolicy"), who }) },
 ) as fc.Arbitrary<Move>;
 
-/** The intent of an operation; agreements and services carry their key's name where a text may stand. */
+/**
+ * The intent of an operation; agreements and services carry their key's name where a text may
+ * stand.
+ */
 function intentOf(person: Identity, what: Operation): Intent {
   const id = `${person.did}#${what.name}`;
   const own = { did: person.did };
@@ -376,7 +379,7 @@ describe("a random series of calls", () => {
   }, 240_000);
 });
 
-// ------------------------------------------------------------------------------------------------- damage
+// ------------------------------------------------------------------------------------------ damage
 
 const examples: Intent[] = [
   { action: "AddVerificationMethod", did, verificationMethod: k2 },
@@ -410,7 +413,8 @@ describe("a damaged authorization", () => {
         }
       });
 
-      // A control call says what it wants only in its payload, so another action signed is another wish.
+      // A control call says what it wants only in its payload, so another action signed is another
+      // wish.
       if (actions[intent.action].counter === "control") continue;
       test(`${intent.action} by ${signerKeyId === "root" ? "root" : "#k1"}: signed again, only another valid_until can pass`, () => {
         const world = aliceWorld();

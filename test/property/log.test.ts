@@ -1,6 +1,7 @@
 /**
- * The map against a plain one whose root is computed from the definition, and proofs against forgeries: a proof that was
- * changed anywhere shows another root or nothing. Entries that say something else than they lead to are not replayed.
+ * The map against a plain one whose root is computed from the definition, and proofs against
+ * forgeries: a proof that was changed anywhere shows another root or nothing. Entries that say
+ * something else than they lead to are not replayed.
  */
 import { expect, test } from "bun:test";
 import fc from "fast-check";

@@ -1,7 +1,7 @@
 /**
- * The world of `test/model/own-evidence.ts` for some seconds: whatever a Directory shows to which own device, at the end all
- * of them believe the same of a person, and so does one that is linked later or restored. Rules with a planted defect must
- * be found.
+ * The world of `test/model/own-evidence.ts` for some seconds: whatever a Directory shows to which
+ * own device, at the end all of them believe the same of a person, and so does one that is linked
+ * later or restored. Rules with a planted defect must be found.
  */
 import { expect, test } from "bun:test";
 import { type Rules, realRules, runSchedule } from "../model/own-evidence.ts";

@@ -1,7 +1,8 @@
 /**
- * The world of `test/model/own-world.ts` for some seconds: after everything was delivered, all laws of own devices and
- * groups hold, whatever was lost, late, repeated or said by a thief. Rules with a planted defect must be found.
- * `test/campaigns/own-world.ts` runs as many schedules as one likes.
+ * The world of `test/model/own-world.ts` for some seconds: after everything was delivered, all laws
+ * of own devices and groups hold, whatever was lost, late, repeated or said by a thief. Rules with
+ * a planted defect must be found. `test/campaigns/own-world.ts` runs as many schedules as one
+ * likes.
  */
 import { expect, test } from "bun:test";
 import { type GroupState, joinStates, type Statement } from "../../src/client/groups/statements.ts";
@@ -135,7 +136,10 @@ const defects: Readonly<Record<string, Partial<Rules>>> = {
   "a device keeps its own way when another one has gone on": { furtherOf: () => "held" },
 };
 
-/** Where the first schedule is that shows it, of those that few show: one of 8,000 loses a key at such a moment. */
+/**
+ * Where the first schedule is that shows it, of those that few show: one of 8,000 loses a key at
+ * such a moment.
+ */
 const firstSeeds: Readonly<Record<string, number>> = {
   "whose local store is older than the keys does not know who made them": 85,
   "who lacks a secret only asks": 793,

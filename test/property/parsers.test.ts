@@ -1,4 +1,7 @@
-/** The parsers of untrusted input under mutation, 100,000 inputs in all; `test/campaigns/parsers.ts` runs more. */
+/**
+ * The parsers of untrusted input under mutation, 100,000 inputs in all; `test/campaigns/parsers.ts`
+ * runs more.
+ */
 import { describe, expect, test } from "bun:test";
 import { attack } from "../campaigns/parser-kit.ts";
 import { targets } from "../campaigns/parsers.ts";

@@ -1,4 +1,7 @@
-/** The parsers of passes under mutation: they answer or refuse, and what they accept is written as it came. */
+/**
+ * The parsers of passes under mutation: they answer or refuse, and what they accept is written as
+ * it came.
+ */
 import { expect, test } from "bun:test";
 import { encodeBase64Url, utf8 } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";

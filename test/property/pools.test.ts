@@ -1,7 +1,8 @@
 /**
- * The pools of a mailbox under attack, by the code that decides: colluding known people and networks fill a mailbox as
- * fast as they can, next to 20 known people and newcomers of a network each, who send one message a minute each side. The
- * figures of SECURITY.md and rules section 6 come from here.
+ * The pools of a mailbox under attack, by the code that decides: colluding known people and
+ * networks fill a mailbox as fast as they can, next to 20 known people and newcomers of a network
+ * each, who send one message a minute each side. The figures of SECURITY.md and rules section 6
+ * come from here.
  */
 import { describe, expect, test } from "bun:test";
 import { type Did, mailboxOf, type Uuid } from "../../src/core/codec/did.ts";

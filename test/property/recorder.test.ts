@@ -1,6 +1,7 @@
 /**
- * Somebody who records everything, and once X25519 has fallen has every secret of it: of the recipients, of each encapsulation,
- * and of the X-Wing keys that part which is X25519. What was sealed in the first version opens, and nothing of the second.
+ * Somebody who records everything, and once X25519 has fallen has every secret of it: of the
+ * recipients, of each encapsulation, and of the X-Wing keys that part which is X25519. What was
+ * sealed in the first version opens, and nothing of the second.
  * `RECORDED=10000 bun test test/property/recorder.test.ts` is the long form.
  */
 import { expect, test } from "bun:test";
@@ -32,7 +33,9 @@ function planOf(n: number, version: 1 | 2): SendPlan {
 const jsonOf = (body: Uint8Array): JsonObject => JSON.parse(new TextDecoder().decode(body));
 const payloadOf = (envelope: JsonObject) => envelope["payload"] as Record<string, string>;
 
-/** Everything that can be made of the X25519 secrets, in the place of the shared secret of X-Wing. */
+/**
+ * Everything that can be made of the X25519 secrets, in the place of the shared secret of X-Wing.
+ */
 function guesses(curveShared: Uint8Array, enc: Uint8Array, publicKey: Uint8Array): Uint8Array[] {
   const [cipher, key] = [enc.subarray(1_088), publicKey.subarray(1_184)];
   const label = utf8("\\.//^\\");

@@ -1,4 +1,7 @@
-/** The Relay under arbitrary bodies, paths and headers: always a DeliveryResult, never a failure of its own. */
+/**
+ * The Relay under arbitrary bodies, paths and headers: always a DeliveryResult, never a failure of
+ * its own.
+ */
 import { afterAll, expect, test } from "bun:test";
 import fc from "fast-check";
 import { createPerson, envelopeTo } from "../support/cache-node.ts";

@@ -1,6 +1,7 @@
 /**
- * 10,000 random structures through our SCALE and through the @polkadot codec, both ways; then truncated and mutated
- * bytes, which must be refused or be exactly the encoding of the decoded value.
+ * 10,000 random structures through our SCALE and through the @polkadot codec, both ways; then
+ * truncated and mutated bytes, which must be refused or be exactly the encoding of the decoded
+ * value.
  */
 import { expect, test } from "bun:test";
 import fc from "fast-check";
@@ -27,7 +28,9 @@ import * as documents from "../../src/core/ledger/document-codec.ts";
 import * as scale from "../../src/core/ledger/structures.ts";
 import { coded, type OracleForm, oracle, oracleEncode, oracleReencode } from "../oracles/scale.ts";
 
-/** Any text whose UTF-8 form is at most `bytesMax` long, often at the edges of the compact length. */
+/**
+ * Any text whose UTF-8 form is at most `bytesMax` long, often at the edges of the compact length.
+ */
 const text = (bytesMax: number): fc.Arbitrary<string> =>
   fc.oneof(
     { weight: 4, arbitrary: fc.string({ maxLength: Math.min(bytesMax, 40) }) },
@@ -358,8 +361,8 @@ function refuse<T>(c: Case<T>): void {
 }
 
 /**
- * The hex that a decoded value stands for. `authentication` and `service` of a document may come as an
- * empty list that is some; it reads as the same document as none, and nothing else may differ.
+ * The hex that a decoded value stands for. `authentication` and `service` of a document may come as
+ * an empty list that is some; it reads as the same document as none, and nothing else may differ.
  */
 function withoutEmptyLists<T>(c: Case<T>, decoded: T, source: Uint8Array): string {
   const again = c.encode(decoded);

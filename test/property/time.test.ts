@@ -1,6 +1,6 @@
 /**
- * Timestamps against their first parser, which reads each part by itself: the same value or none for every text near the form.
- * `TIMESTAMPS=10000000` tries more.
+ * Timestamps against their first parser, which reads each part by itself: the same value or none
+ * for every text near the form. `TIMESTAMPS=10000000` tries more.
  */
 import { expect, test } from "bun:test";
 import { parseTimestamp } from "../../src/core/codec/time.ts";

@@ -1,6 +1,6 @@
 /**
- * Alice, whose DID most ledger tests are about: a world in which she is registered, her components, and
- * the calls that she signs.
+ * Alice, whose DID most ledger tests are about: a world in which she is registered, her components,
+ * and the calls that she signs.
  */
 
 import type { Service, VerificationMethod } from "../../src/core/ledger/account.ts";
@@ -38,7 +38,10 @@ export type Signing = {
   readonly nonce?: bigint;
 };
 
-/** The call for an intent with the next counter value, good for a minute, signed by Alice's root key. */
+/**
+ * The call for an intent with the next counter value, good for a minute, signed by Alice's root
+ * key.
+ */
 export function signed(world: World, intent: Intent, signing: Signing = {}): LedgerCall {
   const { counter } = actions[intent.action];
   const nonce = signing.nonce ?? world.account(intent.did).counters[counter];

@@ -1,6 +1,6 @@
 /**
- * Apps for tests: a pipeline around a list of routes with small limits, asked with `respond` and no socket,
- * or bound to a free port of the loopback interface.
+ * Apps for tests: a pipeline around a list of routes with small limits, asked with `respond` and no
+ * socket, or bound to a free port of the loopback interface.
  */
 
 import type { TSchema } from "@sinclair/typebox";
@@ -104,7 +104,10 @@ function unescaped(segment: string): Uint8Array {
   );
 }
 
-/** A route with everything that a test does not care about filled in. It takes a body when it has a bound for one. */
+/**
+ * A route with everything that a test does not care about filled in. It takes a body when it has a
+ * bound for one.
+ */
 export function testRoute(parts: Partial<Route> & Pick<Route, "path" | "handle">): Route {
   return {
     method: "GET",

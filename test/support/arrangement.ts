@@ -1,10 +1,11 @@
 /**
- * The arrangement of the nodes of tests. One process over memory, unless the environment says otherwise:
+ * The arrangement of the nodes of tests. One process over memory, unless the environment says
+ * otherwise:
  *
  * - `WAYPOST_TEST_STORE=lmdb`: over LMDB where the test would use memory;
- * - `WAYPOST_TEST_POSTGRES=<url>` and `WAYPOST_TEST_NATS=<url>`: every test node that has all three kinds becomes three
- *   nodes over one schema and one bus, each with two of the kinds, behind a router that picks any node with the kind
- *   of the path.
+ * - `WAYPOST_TEST_POSTGRES=<url>` and `WAYPOST_TEST_NATS=<url>`: every test node that has all three
+ *   kinds becomes three nodes over one schema and one bus, each with two of the kinds, behind a
+ *   router that picks any node with the kind of the path.
  *
  * `test/campaigns/arrangements.ts` runs the tests of whole nodes in the last two arrangements.
  */
@@ -85,7 +86,7 @@ async function spread(input: ConfigInput, database: string, nats: string): Promi
   return { isOther: true, configs, route, end: () => undefined };
 }
 
-// ---------------------------------------------------------------------------------------------------- router
+// ------------------------------------------------------------------------------------------ router
 
 type Place = { readonly path: RegExp; readonly url: string };
 

@@ -1,4 +1,7 @@
-/** Key bundles of a person of `cache-node.ts`, and of anyone else who has a DID and a key that signs. */
+/**
+ * Key bundles of a person of `cache-node.ts`, and of anyone else who has a DID and a key that
+ * signs.
+ */
 import { ed25519, x25519 } from "@noble/curves/ed25519.js";
 import { encodeBase64, renderAgreementKey } from "../../src/core/codec/bytes.ts";
 import type { Did } from "../../src/core/codec/did.ts";
@@ -44,7 +47,10 @@ const makerDid = "did:svc:1111111111111111111144" as Did;
 /** One whose document `registerMaker` makes. */
 export const maker: BundleMaker = { did: makerDid, seed, keyId: `${makerDid}#root` };
 
-/** Registers `maker` at the nodes of an address, with a document that announces bundles at their Cache. */
+/**
+ * Registers `maker` at the nodes of an address, with a document that announces bundles at their
+ * Cache.
+ */
 export async function registerMaker(url: string): Promise<void> {
   const { did } = maker;
   const identity = { did, root: keyPair(seed), label: "own" };

@@ -1,6 +1,6 @@
 /**
- * A Cache for tests: the real node over the memory driver, a clock that tests set, recipients that tests
- * write, and people who sign proofs and envelopes with @noble/curves.
+ * A Cache for tests: the real node over the memory driver, a clock that tests set, recipients that
+ * tests write, and people who sign proofs and envelopes with @noble/curves.
  */
 
 import { ed25519 } from "@noble/curves/ed25519.js";
@@ -39,7 +39,7 @@ import { cacheDefault, limitsDefault } from "./settings.ts";
 export const cacheEndpoint = "https://cache.example";
 export const testNowMs = Date.parse("2026-07-16T12:00:00Z");
 
-// ------------------------------------------------------------------------------------------------ people
+// ------------------------------------------------------------------------------------------ people
 
 export type Person = {
   readonly did: Did;
@@ -172,7 +172,7 @@ export function signedBy(sender: Person, envelope: JsonObject): JsonObject {
   };
 }
 
-// ------------------------------------------------------------------------------------------------- node
+// -------------------------------------------------------------------------------------------- node
 
 export type TestRecipients = RecipientSource & {
   readonly subjects: Map<string, Subject>;

@@ -1,6 +1,7 @@
 /**
- * A certificate authority for tests and a certificate for `inbox.waypost.test` that it signed, valid for
- * a hundred years; further ones for nodes. The keys are public: nothing outside the tests may trust them.
+ * A certificate authority for tests and a certificate for `inbox.waypost.test` that it signed,
+ * valid for a hundred years; further ones for nodes. The keys are public: nothing outside the tests
+ * may trust them.
  */
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -39,7 +40,10 @@ plmVgYBaSdvcBmh4qNpCR/M+oz6ZjxgqkyzrqCXRkX0FwFt8XBLCJG7N
 -----END PRIVATE KEY-----
 `;
 
-/** Certificates of nodes on this machine (localhost, 127.0.0.1), which no one else signed, each with its key. */
+/**
+ * Certificates of nodes on this machine (localhost, 127.0.0.1), which no one else signed, each with
+ * its key.
+ */
 export const nodeCertificates = {
   first: {
     cert: `-----BEGIN CERTIFICATE-----

@@ -1,4 +1,6 @@
-/** Two calls of Alice in the form of a chain: a registration, and one that carries its own proof. */
+/**
+ * Two calls of Alice in the form of a chain: a registration, and one that carries its own proof.
+ */
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import { identityOf, registrationOf } from "./identity.ts";
 

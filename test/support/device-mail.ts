@@ -1,4 +1,7 @@
-/** Mail between own devices without nodes: what one sends lies in the other's box until that has taken it. */
+/**
+ * Mail between own devices without nodes: what one sends lies in the other's box until that has
+ * taken it.
+ */
 
 import { attempt, ClientError } from "../../src/client/base/failure.ts";
 import type { Fill, Speech } from "../../src/client/devices/sync.ts";

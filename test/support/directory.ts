@@ -1,7 +1,7 @@
 /**
- * A Directory for tests: the real app over a real driver, a clock that tests move by hand, and the bodies
- * that clients send, signed by the keys of `identity.ts`. Each body is made of the request's own members,
- * so that a test can spoil any one of them.
+ * A Directory for tests: the real app over a real driver, a clock that tests move by hand, and the
+ * bodies that clients send, signed by the keys of `identity.ts`. Each body is made of the request's
+ * own members, so that a test can spoil any one of them.
  */
 
 import { jest } from "bun:test";
@@ -74,7 +74,10 @@ export const testStartMs = Date.parse("2026-07-16T12:00:00Z");
 const settlePatienceMs = 120_000;
 /** Below the requests that a test's app takes at once. */
 const askedAtOnce = 16;
-/** A chain takes some blocks for these; anyone who waits for more of them at a time is in the way of the blocks. */
+/**
+ * A chain takes some blocks for these; anyone who waits for more of them at a time is in the way of
+ * the blocks.
+ */
 const settledAtOnce = 128;
 
 export type TestDirectoryOptions = {
@@ -170,7 +173,8 @@ export async function testDirectory(given: TestDirectoryOptions = {}): Promise<T
       const refused = replies.find(({ status }) => status !== 202);
       if (refused !== undefined)
         throw new Error(`registration answered ${JSON.stringify(refused.body)}`);
-      // One after the other: each has its time from when the one before has settled, and no one else asks meanwhile.
+      // One after the other: each has its time from when the one before has settled, and no one
+      // else asks meanwhile.
       for (const reply of replies) await settle(reply);
     }
     nowMs += 1;
@@ -226,8 +230,8 @@ export function openMemory(blockTimeMs: number): (environment: StoreEnvironment)
 }
 
 /**
- * Nothing that the embedded ledger takes during `act` gets into a block, however busy the machine is: its timer stands
- * still. Afterwards the block is made.
+ * Nothing that the embedded ledger takes during `act` gets into a block, however busy the machine
+ * is: its timer stands still. Afterwards the block is made.
  */
 export async function beforeBlock<T>(act: () => Promise<T>): Promise<T> {
   jest.useFakeTimers();
@@ -250,7 +254,7 @@ async function settled(ledger: Ledger, txHash: string): Promise<Submission> {
   throw new Error(`${txHash} did not settle`);
 }
 
-// -------------------------------------------------------------------------------------------- identities
+// -------------------------------------------------------------------------------------- identities
 
 /** The key and DID of the worked vectors: seed of 32 bytes 07. */
 export function vectorIdentity(): Identity {
@@ -285,7 +289,7 @@ export function simpleDocument(identity: Identity): Json {
   };
 }
 
-// ------------------------------------------------------------------------------------------------ bodies
+// ------------------------------------------------------------------------------------------ bodies
 
 export function documentBlobOf(document: unknown, did: Did): Uint8Array {
   const parsed = parseDocument(document, did);
@@ -293,7 +297,9 @@ export function documentBlobOf(document: unknown, did: Did): Uint8Array {
   return encodeDidDocument(parsed);
 }
 
-/** A version 1 registration unless `members` names another timestamp; version 3 needs a `binding`. */
+/**
+ * A version 1 registration unless `members` names another timestamp; version 3 needs a `binding`.
+ */
 export function registerBodyOf(
   identity: Identity,
   nowMs: number,

@@ -1,6 +1,6 @@
 /**
- * The setup of the embedded ledger's tests: a table in memory that counts and fails on request, a clock that only tests
- * move, and the calls of a few identities.
+ * The setup of the embedded ledger's tests: a table in memory that counts and fails on request, a
+ * clock that only tests move, and the calls of a few identities.
  */
 
 import { expect } from "bun:test";

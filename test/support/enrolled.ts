@@ -1,4 +1,7 @@
-/** Identities that are registered at running nodes by the parts of the SDK, with their name as alias. */
+/**
+ * Identities that are registered at running nodes by the parts of the SDK, with their name as
+ * alias.
+ */
 import { firstDocument, register } from "../../src/client/identity/registration.ts";
 import { createIdentity, type Identity } from "../../src/client/keys/keys.ts";
 import { settleRegistration } from "../../src/client/net/directory.ts";

@@ -1,6 +1,6 @@
 /**
- * The compiled executable for tests: built when it is missing or older than a source, run in folders of
- * their own without node_modules, and asked over sockets only.
+ * The compiled executable for tests: built when it is missing or older than a source, run in
+ * folders of their own without node_modules, and asked over sockets only.
  */
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -39,8 +39,9 @@ export function scratchFolder(): { readonly path: string; readonly remove: () =>
 }
 
 /**
- * Below the ports that the system gives to outgoing connections. Each worker of `bun test --parallel` has a thousand of its
- * own, so that no other takes a port before it is used; programs without a number share the rest.
+ * Below the ports that the system gives to outgoing connections. Each worker of
+ * `bun test --parallel` has a thousand of its own, so that no other takes a port before it is used;
+ * programs without a number share the rest.
  */
 const worker = Number(process.env["BUN_TEST_WORKER_ID"] ?? 0);
 const ports =
@@ -48,7 +49,10 @@ const ports =
     ? { from: 11_000 + worker * 1_000, count: 1_000 }
     : { from: 22_000, count: 8_000 };
 
-/** A port that was free a moment ago, and is not given again. The first of `count` that follow each other. */
+/**
+ * A port that was free a moment ago, and is not given again. The first of `count` that follow each
+ * other.
+ */
 export function freePort(count = 1): number {
   for (let tries = 0; tries < 100; tries++) {
     const first = ports.from + Math.floor(Math.random() * (ports.count - count + 1));
@@ -114,7 +118,10 @@ export type RunningNode = {
 
 type NodeOptions = RunOptions & { readonly url: string; readonly descriptorsMax?: number };
 
-/** Starts the executable as a server and waits until `url` is served; what it depends on may be elsewhere. */
+/**
+ * Starts the executable as a server and waits until `url` is served; what it depends on may be
+ * elsewhere.
+ */
 export async function startNode(
   args: readonly string[],
   options: NodeOptions,

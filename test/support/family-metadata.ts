@@ -1,7 +1,8 @@
 /**
- * The metadata of an existing chain of the family, runtime 123, in version 14: written from the published facts about its
- * pallets (indices, arguments, maps, bounds, extensions), and from nothing of ours. Where the facts are silent, such as
- * names of types, it has what Substrate chains have.
+ * The metadata of an existing chain of the family, runtime 123, in version 14: written from the
+ * published facts about its pallets (indices, arguments, maps, bounds, extensions), and from
+ * nothing of ours. Where the facts are silent, such as names of types, it has what Substrate chains
+ * have.
  */
 import { TypeRegistry } from "@polkadot/types";
 

@@ -1,6 +1,6 @@
 /**
- * Identities for tests: keys from a seed, and the signed calls that they make. Signing is native, so that
- * property tests can afford thousands of signatures; other tests check the verifier.
+ * Identities for tests: keys from a seed, and the signed calls that they make. Signing is native,
+ * so that property tests can afford thousands of signatures; other tests check the verifier.
  */
 import { createPrivateKey, createPublicKey, type KeyObject, sign } from "node:crypto";
 import { encodeBase58, renderPublicKey } from "../../src/core/codec/bytes.ts";

@@ -1,6 +1,7 @@
 /**
- * The two ways by which `core/codec/json.ts` reads: a short compact text by its length, any other by a scan. White space
- * behind a text makes it too long for the first way and changes nothing else. And texts that stand near every bound.
+ * The two ways by which `core/codec/json.ts` reads: a short compact text by its length, any other
+ * by a scan. White space behind a text makes it too long for the first way and changes nothing
+ * else. And texts that stand near every bound.
  */
 import { concatBytes, utf8 } from "../../src/core/codec/bytes.ts";
 import type { readJson } from "../../src/core/codec/json.ts";
@@ -33,7 +34,7 @@ export function disagreement(read: Read, bytes: Uint8Array, opaque: string | nul
   return first === scanned ? null : `${first}\n${scanned}`;
 }
 
-// ------------------------------------------------------------------------------------------------------ texts
+// ------------------------------------------------------------------------------------------- texts
 
 type Dice = (below: number) => number;
 const pick = <T>(dice: Dice, list: readonly T[]): T => list[dice(list.length)] as T;
@@ -75,7 +76,10 @@ function nested(dice: Dice, text: string, depth: number): string {
   return all.map((kind) => opening[kind]).join("") + text + closed.join("");
 }
 
-/** A list of so many values, each of a single character: longer than a text that is read by its length. */
+/**
+ * A list of so many values, each of a single character: longer than a text that is read by its
+ * length.
+ */
 const longList = (length: number) => `[${Array(length).fill("1").join(",")}]`;
 
 /** A text of about 4,096 characters, which is the most that is read by its length. */
@@ -112,7 +116,10 @@ function changed(dice: Dice, text: string): string {
   return text.slice(0, at) + pick(dice, pieces) + text.slice(at + dice(4) * dice(2));
 }
 
-/** A text in JSON, or nearly: names twice and forbidden ones, numbers of every form, depth and length near their bounds. */
+/**
+ * A text in JSON, or nearly: names twice and forbidden ones, numbers of every form, depth and
+ * length near their bounds.
+ */
 export function nextText(dice: Dice): string {
   let text = valueText(dice, 3);
   if (dice(20) === 0) text = nested(dice, text, 28 + dice(6));

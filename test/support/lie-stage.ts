@@ -1,4 +1,7 @@
-/** Where lies are told: an honest Directory with a log and a witness, a proxy before it, and what a liar can have. */
+/**
+ * Where lies are told: an honest Directory with a log and a witness, a proxy before it, and what a
+ * liar can have.
+ */
 import { change, replaceDocument } from "../../src/client/identity/change.ts";
 import type { WaypostOptions } from "../../src/client/identity/opening.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
@@ -20,7 +23,10 @@ export type Victim = {
   readonly send: (to: string, trust?: "logged" | "proven") => Promise<string>;
   /** Looks the recipient up without sending. */
   readonly look: (did: string) => Promise<string>;
-  /** The next message that waits: what shows its sender's keys, or why the Directory is not believed about them. */
+  /**
+   * The next message that waits: what shows its sender's keys, or why the Directory is not believed
+   * about them.
+   */
   readonly receive: () => Promise<string>;
 };
 
@@ -73,7 +79,9 @@ export async function parsedProof(url: string, did: string): Promise<KeyProof> {
   return proof;
 }
 
-/** Rotates the root key of an identity, and signs its document anew unless the test says otherwise. */
+/**
+ * Rotates the root key of an identity, and signs its document anew unless the test says otherwise.
+ */
 export async function rotateRoot(
   me: Waypost,
   label: string,

@@ -1,7 +1,7 @@
 /**
- * The lies of docs/trust.md as one table, told to the SDK, to the packed SDK and to the commands: a Directory that holds
- * its log's key, some keys that were stolen from the recipient, and a ledger of its own. Each row has the code with which
- * the look-up of the recipient ends.
+ * The lies of docs/trust.md as one table, told to the SDK, to the packed SDK and to the commands: a
+ * Directory that holds its log's key, some keys that were stolen from the recipient, and a ledger
+ * of its own. Each row has the code with which the look-up of the recipient ends.
  */
 import { expect } from "bun:test";
 import { change, replaceDocument } from "../../src/client/identity/change.ts";
@@ -49,7 +49,10 @@ type Scene = {
   readonly seen: (to?: string) => Promise<void>;
 };
 
-/** `to`: whom the victim writes to, if not Bob's DID. `after`: the code with which the truth is refused then. */
+/**
+ * `to`: whom the victim writes to, if not Bob's DID. `after`: the code with which the truth is
+ * refused then.
+ */
 type Told = Lie & { readonly to?: string; readonly after?: string };
 
 export type LieRow = {
@@ -64,7 +67,7 @@ export type LieRow = {
   readonly prepare: (scene: Scene) => Promise<Told>;
 };
 
-// ---------------------------------------------------------------------------------------------- what a liar has
+// --------------------------------------------------------------------------------- what a liar has
 
 const byRoot = (me: Waypost, intent: Intent) =>
   change(me.client, intent, { signer: { keyId: "root", seed: me.identity.rootSeed }, waiting });
@@ -109,7 +112,7 @@ const proofRow = (
 const urlOf = ({ stage }: Scene) => stage.made.nodes.url;
 const presentOf = (scene: Scene) => parsedProof(urlOf(scene), scene.bob.did);
 
-// ------------------------------------------------------------------------------------------------ at first contact
+// -------------------------------------------------------------------------------- at first contact
 
 const services = (did: Did, names: readonly string[]) =>
   names.map((name) => ({
@@ -191,9 +194,12 @@ const firstContact: readonly LieRow[] = [
   },
 ];
 
-// ----------------------------------------------------------------------------------------------------- with memory
+// ------------------------------------------------------------------------------------- with memory
 
-/** The branch of anyone who has stolen the first root key, to a victim who has seen Bob rotate it away. */
+/**
+ * The branch of anyone who has stolen the first root key, to a victim who has seen Bob rotate it
+ * away.
+ */
 const branchRow = (
   name: string,
   code: string,
@@ -255,7 +261,7 @@ const aliasLie = (alias: string, did: string): Told => ({
   json: ({ path, json }) => (path === `/aliases/${alias}` ? { ...json, did } : null),
 });
 
-// -------------------------------------------------------------------------------------------------------- with a log
+// -------------------------------------------------------------------------------------- with a log
 
 /** The same head with other cosignatures. */
 const resigned = (text: string, witnesses: readonly TestKey[], nowMs = Date.now()) => {
@@ -436,7 +442,7 @@ export const lies: readonly LieRow[] = [
   ...toStrangers,
 ];
 
-// ------------------------------------------------------------------------------------------------------- telling
+// ----------------------------------------------------------------------------------------- telling
 
 type Stand = { readonly proxy: LyingDirectory; readonly victims: Readonly<Record<string, Victim>> };
 

@@ -1,6 +1,6 @@
 /**
- * Logs whose operator may lie: they hold their own entries, sign whatever a test asks for, and serve tiles. And keys in
- * files.
+ * Logs whose operator may lie: they hold their own entries, sign whatever a test asks for, and
+ * serve tiles. And keys in files.
  */
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,4 +1,7 @@
-/** A proxy in front of a real Directory that tells the lies of docs/trust.md, and the truth while it has none to tell. */
+/**
+ * A proxy in front of a real Directory that tells the lies of docs/trust.md, and the truth while it
+ * has none to tell.
+ */
 
 type Said = { readonly path: string; readonly json: Record<string, unknown> };
 

@@ -1,4 +1,7 @@
-/** A nats-server of a test's own on the loopback interface (Debian's package), or the reason why there is none. */
+/**
+ * A nats-server of a test's own on the loopback interface (Debian's package), or the reason why
+ * there is none.
+ */
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -28,7 +31,10 @@ export function natsAbsence(): string | null {
     : null;
 }
 
-/** `settings` are lines of its configuration file, `program` another server than the one of the machine. */
+/**
+ * `settings` are lines of its configuration file, `program` another server than the one of the
+ * machine.
+ */
 export async function startNats(
   settings: readonly string[] = [],
   program = binary,
@@ -78,7 +84,10 @@ async function isOpen(port: number): Promise<boolean> {
   }
 }
 
-/** Whether a thread of it still runs: a signal to stop comes late on a busy machine. `false` where `/proc` is missing. */
+/**
+ * Whether a thread of it still runs: a signal to stop comes late on a busy machine. `false` where
+ * `/proc` is missing.
+ */
 function isRunning(pid: number): boolean {
   const tasks = `/proc/${pid}/task`;
   if (!existsSync(tasks)) return false;

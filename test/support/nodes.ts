@@ -1,6 +1,6 @@
 /**
- * Nodes for tests, in this process on a free port of the loopback interface: what `serve` runs, over the
- * memory driver with fast blocks unless the test says otherwise.
+ * Nodes for tests, in this process on a free port of the loopback interface: what `serve` runs,
+ * over the memory driver with fast blocks unless the test says otherwise.
  */
 
 import { ed25519 } from "@noble/curves/ed25519.js";
@@ -124,7 +124,9 @@ export type SelfSender = {
   }) => string;
 };
 
-/** Registers an identity whose document publishes the Cache at `url`. It sends envelopes to itself. */
+/**
+ * Registers an identity whose document publishes the Cache at `url`. It sends envelopes to itself.
+ */
 export async function registerSelfSender(url: string, did: Did): Promise<SelfSender> {
   const seed = ed25519.utils.randomSecretKey();
   const identity = { did, root: keyPair(seed), label: "own" };

@@ -1,4 +1,7 @@
-/** What a Directory that has an identity of its own, Eve, says of everybody's keys, and what of all that is sent she can open. */
+/**
+ * What a Directory that has an identity of its own, Eve, says of everybody's keys, and what of all
+ * that is sent she can open.
+ */
 import { openPayload } from "../../src/client/mail/unseal.ts";
 import { chunkPlaceOf } from "../../src/client/net/caches.ts";
 import type { Waypost } from "../../src/client/waypost.ts";

@@ -1,4 +1,7 @@
-/** The local store of an identity without nodes: its rows, and what sends for it, of which a test replaces what it looks at. */
+/**
+ * The local store of an identity without nodes: its rows, and what sends for it, of which a test
+ * replaces what it looks at.
+ */
 import { type DeviceMail, type Speech, Sync } from "../../src/client/devices/sync.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
 import {
@@ -33,7 +36,10 @@ function clientAt(): Client {
 
 type OwnOptions = { readonly nowMs?: () => number; readonly secrets?: Identity };
 
-/** Of a DID, whose keys are its own or those that are given; what the program is told is in `events` of the identity. */
+/**
+ * Of a DID, whose keys are its own or those that are given; what the program is told is in `events`
+ * of the identity.
+ */
 export async function ownStoreOf(table: Table, did: Did, options: OwnOptions = {}) {
   const { secrets = { ...createIdentity("own"), did }, nowMs = Date.now } = options;
   const text = renderIdentity(secrets);

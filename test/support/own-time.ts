@@ -1,6 +1,7 @@
 /**
- * Times on a busy machine: without those in which this thread was ready to work and others had the processors. For
- * bounds on what a function or the nodes in this process cost; Linux says it, elsewhere it is the time that passed.
+ * Times on a busy machine: without those in which this thread was ready to work and others had the
+ * processors. For bounds on what a function or the nodes in this process cost; Linux says it,
+ * elsewhere it is the time that passed.
  * Source: Documentation/scheduler/sched-stats.rst, the second number in nanoseconds.
  */
 import { readFileSync } from "node:fs";

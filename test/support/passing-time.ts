@@ -1,6 +1,7 @@
 /**
- * Days that pass at once for nodes and people in this process: wall clocks show another time, and timers have not run, as after
- * a machine was asleep. For a test file of its own, before its nodes start.
+ * Days that pass at once for nodes and people in this process: wall clocks show another time, and
+ * timers have not run, as after a machine was asleep. For a test file of its own, before its nodes
+ * start.
  */
 import { afterAll, beforeAll } from "bun:test";
 import { dayMs } from "../../src/core/codec/time.ts";

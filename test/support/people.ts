@@ -1,4 +1,7 @@
-/** People who use the SDK over nodes of their own: started before the tests of a file, closed after them. */
+/**
+ * People who use the SDK over nodes of their own: started before the tests of a file, closed after
+ * them.
+ */
 import { afterAll, beforeAll } from "bun:test";
 import type { WaypostOptions } from "../../src/client/identity/opening.ts";
 import { memoryKeys } from "../../src/client/keys/key-stores.ts";
@@ -40,7 +43,10 @@ export function peopleAtNodes() {
   };
 }
 
-/** What is left in the person's Cache. What a store has saved is acknowledged a moment later; the test's limit ends the wait. */
+/**
+ * What is left in the person's Cache. What a store has saved is acknowledged a moment later; the
+ * test's limit ends the wait.
+ */
 export async function untilWaiting(me: Waypost, count: number): Promise<void> {
   for (const look = looking(20); (await waitingCount(me)) !== count; ) await look.pause();
 }

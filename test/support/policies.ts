@@ -1,4 +1,7 @@
-/** Delivery policies of a recipient, a tag and a persona as the ledger has them, and the facts that decide over an envelope. */
+/**
+ * Delivery policies of a recipient, a tag and a persona as the ledger has them, and the facts that
+ * decide over an envelope.
+ */
 import type { DeliveryPolicy, PersonaPolicy } from "../../src/core/ledger/account.ts";
 import type { PolicyFacts } from "../../src/core/message/policy.ts";
 

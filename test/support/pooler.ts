@@ -1,6 +1,6 @@
 /**
- * A pooler in front of a PostgreSQL server, which gives each transaction the session that was free last, as pgbouncer does
- * in its transaction mode. Clients are trusted and need no encryption.
+ * A pooler in front of a PostgreSQL server, which gives each transaction the session that was free
+ * last, as pgbouncer does in its transaction mode. Clients are trusted and need no encryption.
  */
 import { connect, createServer, type Socket } from "node:net";
 

@@ -1,6 +1,7 @@
 /**
- * A PostgreSQL server and its synchronous standby, and what a monitor such as pg_auto_failover does with them: commits wait
- * for a standby that follows, and for none while there is none; only one that has every answered commit is promoted.
+ * A PostgreSQL server and its synchronous standby, and what a monitor such as pg_auto_failover does
+ * with them: commits wait for a standby that follows, and for none while there is none; only one
+ * that has every answered commit is promoted.
  */
 import { appendFileSync } from "node:fs";
 import { join } from "node:path";
@@ -47,8 +48,9 @@ export class PostgresPair {
   }
 
   /**
-   * The machine of the primary is lost, and the standby promoted. Then the old primary comes back as it was, and would take
-   * writes alone; returns how many functions of the schema it was called for meanwhile. At last it follows the new one.
+   * The machine of the primary is lost, and the standby promoted. Then the old primary comes back
+   * as it was, and would take writes alone; returns how many functions of the schema it was called
+   * for meanwhile. At last it follows the new one.
    */
   async failOver(noticedMs: number, oldMs: number): Promise<number> {
     const old = this.primary;

@@ -1,6 +1,6 @@
 /**
- * A PostgreSQL server of a test's own in a temporary folder: the machine's (Debian's package) where there
- * is one, started as a user that is not root, since the server refuses root.
+ * A PostgreSQL server of a test's own in a temporary folder: the machine's (Debian's package) where
+ * there is one, started as a user that is not root, since the server refuses root.
  */
 import {
   appendFileSync,
@@ -38,11 +38,16 @@ export type PostgresServer = {
   readonly kill: () => Promise<void>;
   /** Dumps a schema, drops it, and makes it again from the dump. */
   readonly restore: (schema: string) => Promise<void>;
-  /** From now on its log is archived in its folder, by the lines that docs/run.md has. Restarts it. */
+  /**
+   * From now on its log is archived in its folder, by the lines that docs/run.md has. Restarts it.
+   */
   readonly archive: () => Promise<void>;
   /** What `recover` begins with. */
   readonly baseBackup: () => Promise<void>;
-  /** Forgets its data, and starts from the base backup and the archive as it was at a time of the database. */
+  /**
+   * Forgets its data, and starts from the base backup and the archive as it was at a time of the
+   * database.
+   */
   readonly recover: (time: string) => Promise<void>;
   readonly end: () => Promise<void>;
 };
@@ -87,8 +92,8 @@ async function run(command: readonly string[]): Promise<string> {
 }
 
 /**
- * `settings` are lines of the server's configuration, such as `max_connections=20`. In the folder `folderInMemory` a sync
- * costs nothing.
+ * `settings` are lines of the server's configuration, such as `max_connections=20`. In the folder
+ * `folderInMemory` a sync costs nothing.
  */
 export async function startPostgres(
   settings: readonly string[] = [],
@@ -102,8 +107,9 @@ export async function startPostgres(
 }
 
 /**
- * A cluster as `initdb` leaves it, made once on a machine for all workers of all runs: a copy takes a tenth of its processor
- * time. Each program of the server has its own, for all users that may run it.
+ * A cluster as `initdb` leaves it, made once on a machine for all workers of all runs: a copy takes
+ * a tenth of its processor time. Each program of the server has its own, for all users that may run
+ * it.
  */
 async function freshCluster(bin: string): Promise<string> {
   const { mtimeMs } = statSync(join(bin, "postgres"));

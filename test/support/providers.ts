@@ -1,4 +1,7 @@
-/** Providers of their own, which reach each other as `localhost:<port>`, and what their people receive. */
+/**
+ * Providers of their own, which reach each other as `localhost:<port>`, and what their people
+ * receive.
+ */
 import type { Message, WaypostEvent } from "../../src/client/mail/message.ts";
 import type { Waypost } from "../../src/client/waypost.ts";
 import type { ConfigInput } from "../../src/config/schema.ts";

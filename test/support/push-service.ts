@@ -1,6 +1,6 @@
 /**
- * A push service on a real socket, whose answers the test sets, and devices that subscribe at it. They decrypt with
- * another implementation of RFC 8291 than the node's.
+ * A push service on a real socket, whose answers the test sets, and devices that subscribe at it.
+ * They decrypt with another implementation of RFC 8291 than the node's.
  */
 import { createECDH, createPublicKey, type ECDH, randomBytes, verify } from "node:crypto";
 import ece from "http_ece";

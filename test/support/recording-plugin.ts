@@ -1,6 +1,6 @@
 /**
- * The memory driver as a module, which writes down who called which capability of which store: a test finds there
- * whether each role of a process has the store that its configuration names.
+ * The memory driver as a module, which writes down who called which capability of which store: a
+ * test finds there whether each role of a process has the store that its configuration names.
  */
 import { memoryPlugin } from "../../src/plugins/memory/memory.ts";
 import type { StoragePlugin, Store } from "../../src/storage/contract.ts";

@@ -1,6 +1,6 @@
 /**
- * A Relay for tests: the real node over the memory driver next to a real Cache, real local servers as
- * inboxes, and a clock that only sleeping moves, so that retries cost no time.
+ * A Relay for tests: the real node over the memory driver next to a real Cache, real local servers
+ * as inboxes, and a clock that only sleeping moves, so that retries cost no time.
  */
 
 import type { Config } from "../../src/config/schema.ts";
@@ -176,7 +176,7 @@ export async function createTestRelay(given: TestRelayOptions = {}): Promise<Tes
   };
 }
 
-// --------------------------------------------------------------------------------------------- inboxes
+// ----------------------------------------------------------------------------------------- inboxes
 
 export type Inbox = {
   readonly url: string;

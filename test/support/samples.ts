@@ -1,4 +1,7 @@
-/** A value of the shape that a schema describes, out of what the schema says: its examples, names, bounds and types. */
+/**
+ * A value of the shape that a schema describes, out of what the schema says: its examples, names,
+ * bounds and types.
+ */
 type Described = {
   readonly examples?: readonly unknown[];
   readonly const?: unknown;

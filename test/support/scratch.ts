@@ -15,8 +15,8 @@ export function scratchPaths(name: string, parent = tmpdir()): () => string {
 const roomBytesMin = 2 * 1024 ** 3;
 
 /**
- * A folder in memory where Linux has one with room, else the usual one. For stores whose laws are tested and not what
- * a disk keeps: thousands of syncs cost nothing there.
+ * A folder in memory where Linux has one with room, else the usual one. For stores whose laws are
+ * tested and not what a disk keeps: thousands of syncs cost nothing there.
  */
 export function folderInMemory(): string {
   try {

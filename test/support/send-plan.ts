@@ -1,4 +1,7 @@
-/** A file of three chunks that one DID sends to another: the plan, its source, and the reader's secret. */
+/**
+ * A file of three chunks that one DID sends to another: the plan, its source, and the reader's
+ * secret.
+ */
 import { x25519 } from "@noble/curves/ed25519.js";
 import { sha256 } from "@noble/hashes/sha2.js";
 import type { SendPlan } from "../../src/client/mail/send.ts";

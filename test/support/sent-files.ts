@@ -1,4 +1,7 @@
-/** Files from the disk, sealed and sent to a DID by the parts of the SDK that the commands use, chunk by chunk. */
+/**
+ * Files from the disk, sealed and sent to a DID by the parts of the SDK that the commands use,
+ * chunk by chunk.
+ */
 
 import { fileSource } from "../../src/cli/files/source.ts";
 import { recipientKey, type SendPlan, sendPlan } from "../../src/client/mail/send.ts";

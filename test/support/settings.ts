@@ -1,7 +1,13 @@
-/** Settings for tests: the defaults of the schema, with whole-value overrides in the form after parsing. */
+/**
+ * Settings for tests: the defaults of the schema, with whole-value overrides in the form after
+ * parsing.
+ */
 import { type Config, type ConfigInput, configSchema } from "../../src/config/schema.ts";
 
-/** The parsed defaults; `input` is in the form of a file. Relations between settings are not checked. */
+/**
+ * The parsed defaults; `input` is in the form of a file. Relations between settings are not
+ * checked.
+ */
 export function settings(input: ConfigInput = {}): Config {
   return configSchema.parse(input);
 }

@@ -1,6 +1,7 @@
 /**
- * How tests wait. What must come is a condition that is asked again until it holds: a slow machine takes longer, and the
- * test's limit ends it. Only what must not come, and the pace of a fake, take a fixed time, and say why.
+ * How tests wait. What must come is a condition that is asked again until it holds: a slow machine
+ * takes longer, and the test's limit ends it. Only what must not come, and the pace of a fake, take
+ * a fixed time, and say why.
  */
 
 /** The first answer that is neither null nor undefined nor false. */
@@ -11,7 +12,10 @@ export async function until<T>(ask: () => Awaitable<T | null | undefined | false
   }
 }
 
-/** Pauses between looks: of `leastMs`, and longer than the look took, so that looking leaves time for what it waits for. */
+/**
+ * Pauses between looks: of `leastMs`, and longer than the look took, so that looking leaves time
+ * for what it waits for.
+ */
 export function looking(leastMs: number): { readonly pause: () => Promise<void> } {
   let beganMs = performance.now();
   const pause = async (): Promise<void> => {

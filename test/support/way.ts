@@ -1,6 +1,6 @@
 /**
- * Ways to servers that a test can close as a broken network does: what is sent waits, and new connections stay silent,
- * until it is open again.
+ * Ways to servers that a test can close as a broken network does: what is sent waits, and new
+ * connections stay silent, until it is open again.
  */
 import { connect, createServer, type Server, type Socket } from "node:net";
 import type { PostgresPair } from "./postgres-pair.ts";

@@ -1,6 +1,6 @@
 /**
- * A ledger of maps around `applyCall`: the smallest one that can hold several DIDs. It writes the effects of a call and
- * nothing else, so that tests of the rules see only the rules.
+ * A ledger of maps around `applyCall`: the smallest one that can hold several DIDs. It writes the
+ * effects of a call and nothing else, so that tests of the rules see only the rules.
  */
 
 import type { Did } from "../../src/core/codec/did.ts";
@@ -67,7 +67,8 @@ export class World {
     const outcome = this.try(call);
     if (isRefusal(outcome)) return outcome.error;
     this.accounts.set(call.did, outcome.account);
-    // The other way round than the drivers: no alias may stand in both lists, so the order must not matter.
+    // The other way round than the drivers: no alias may stand in both lists, so the order must not
+    // matter.
     for (const alias of outcome.aliases.set) {
       this.aliases.set(alias, call.did);
       this.reserves.delete(alias);

@@ -1,6 +1,7 @@
 /**
- * Edge cases of Ed25519: the native verifier must answer what the model of its rule answers, must accept
- * nothing that the chain's ZIP-215 rule refuses, and only sound keys are admitted. @noble/curves agrees.
+ * Edge cases of Ed25519: the native verifier must answer what the model of its rule answers, must
+ * accept nothing that the chain's ZIP-215 rule refuses, and only sound keys are admitted.
+ * @noble/curves agrees.
  * Source: rules section 8.
  */
 import { expect, test } from "bun:test";

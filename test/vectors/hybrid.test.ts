@@ -1,6 +1,6 @@
 /**
- * Sealing of the second version with fixed secrets: what the SDK writes is what the vectors hold, byte for byte; what it reads
- * is what they say; and what should not open does not, with its code.
+ * Sealing of the second version with fixed secrets: what the SDK writes is what the vectors hold,
+ * byte for byte; what it reads is what they say; and what should not open does not, with its code.
  * Source: docs/protocol.md "Sealing, second version".
  */
 import { describe, expect, test } from "bun:test";

@@ -1,4 +1,7 @@
-/** The worked vectors of key proofs: each replays to its state, every signature holds, and it encodes to the same bytes. */
+/**
+ * The worked vectors of key proofs: each replays to its state, every signature holds, and it
+ * encodes to the same bytes.
+ */
 import { expect, test } from "bun:test";
 import { printOf } from "../../src/client/trust/print.ts";
 import { encodeBase32 } from "../../src/core/codec/bytes.ts";

@@ -1,6 +1,6 @@
 /**
- * Trees, proofs, tile paths and notes, as Go's `tlog` and `note` packages make them, and the example of
- * c2sp.org/signed-note.
+ * Trees, proofs, tile paths and notes, as Go's `tlog` and `note` packages make them, and the
+ * example of c2sp.org/signed-note.
  */
 import { expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";

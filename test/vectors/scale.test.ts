@@ -1,7 +1,8 @@
 /**
  * The worked vectors of our SCALE layouts and of the texts that keys sign. Valid ones must encode,
  * decode and verify exactly; the @polkadot codec and @noble/curves agree. Invalid ones must be
- * refused, and where only a bound or the text is at fault, the lenient codec shows that the rest is sound.
+ * refused, and where only a bound or the text is at fault, the lenient codec shows that the rest is
+ * sound.
  */
 
 import { expect, test } from "bun:test";
@@ -108,7 +109,8 @@ const messages: Readonly<Record<string, (value: never) => Uint8Array>> = {
       blake2b256(documents.encodeDidDocument(v.document)),
       utf8(`|${v.timestamp}`),
     ),
-  // Written out field by field, so that the program's own structures are not compared with themselves.
+  // Written out field by field, so that the program's own structures are not compared with
+  // themselves.
   registration_v3_message: (
     v: { document: DidDocument; alias: string } & Bound & Record<"pubkey" | "submitter", string>,
   ) =>

@@ -1,6 +1,6 @@
 /**
- * Sealed payloads with fixed keys: what the SDK writes is what the vectors hold, byte for byte; what it
- * reads is what they say; and an unreadable record names the member at fault.
+ * Sealed payloads with fixed keys: what the SDK writes is what the vectors hold, byte for byte;
+ * what it reads is what they say; and an unreadable record names the member at fault.
  * Source: docs/protocol.md, "The record".
  */
 import { expect, test } from "bun:test";

@@ -1,5 +1,6 @@
 /**
- * Statements of groups and heads of keyrings: the bytes that are signed, how states join, and what is healed.
+ * Statements of groups and heads of keyrings: the bytes that are signed, how states join, and what
+ * is healed.
  * Source: docs/protocol.md "Groups", docs/trust.md "Own devices".
  */
 import { expect, test } from "bun:test";

@@ -226,9 +226,9 @@ const claimsMax = 2 ** 22;
  */
 const claimsPerRecord = 36;
 /**
- * Replay claims: those of a commit are a record for every 36. Its key is the end of its last claim and a
- * number (8 bytes each). A record goes when its last claim was forgotten. A start reads all of
- * them.
+ * Replay claims: those of a commit are a record for every 36. Its key is the end of its last claim
+ * and a number (8 bytes each). A record goes when its last claim was forgotten. A start reads all
+ * of them.
  */
 class DiskClaims implements Replay {
   private readonly claims: Claims;

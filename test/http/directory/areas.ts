@@ -1,6 +1,6 @@
 /**
- * All lists of the Directory's scenarios with the settings that each runs under. The coverage test counts over these
- * areas and the chain tests run them, so a scenario that is in none is noticed.
+ * All lists of the Directory's scenarios with the settings that each runs under. The coverage test
+ * counts over these areas and the chain tests run them, so a scenario that is in none is noticed.
  */
 import type { DirectorySettings } from "../../../src/nodes/directory/parts.ts";
 import { deviceScenarios } from "./devices.scenarios.ts";

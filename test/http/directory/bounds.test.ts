@@ -1,4 +1,7 @@
-/** Links and policies beyond the bounds of the body's shape, which are those of the ledger's structures. */
+/**
+ * Links and policies beyond the bounds of the body's shape, which are those of the ledger's
+ * structures.
+ */
 import { afterEach, describe, expect, test } from "bun:test";
 import { type Json, proofHeadersOf, testDirectory } from "../../support/directory.ts";
 import { identityOf } from "../../support/identity.ts";

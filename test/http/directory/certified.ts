@@ -1,4 +1,7 @@
-/** Self-certifying identities on the stage: they sign in version 3, which the stage's own identities don't. */
+/**
+ * Self-certifying identities on the stage: they sign in version 3, which the stage's own identities
+ * don't.
+ */
 
 import { isFault } from "../../../src/core/fault.ts";
 import { actions } from "../../../src/core/ledger/actions.ts";
@@ -35,7 +38,9 @@ export async function certified(directory: TestDirectory, label: string): Promis
   return identity;
 }
 
-/** The same with a new root key and no document since, so that only a whole document is accepted. */
+/**
+ * The same with a new root key and no document since, so that only a whole document is accepted.
+ */
 export async function rotated(directory: TestDirectory, label: string): Promise<Identity> {
   const identity = await certified(directory, label);
   const { genesisHash } = await directory.ledger.proofs();

@@ -1,6 +1,6 @@
 /**
- * Every route of the Directory has a scenario that is answered and one for each code it documents; the
- * server's refusals of bodies are tried on every route that takes one.
+ * Every route of the Directory has a scenario that is answered and one for each code it documents;
+ * the server's refusals of bodies are tried on every route that takes one.
  */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { directoryBodyBytesMax } from "../../../src/nodes/directory/parts.ts";

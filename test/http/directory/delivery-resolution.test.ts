@@ -1,4 +1,7 @@
-/** `GET /delivery-resolution/{target}`: the key to seal to and the limits, for every state of a recipient. */
+/**
+ * `GET /delivery-resolution/{target}`: the key to seal to and the limits, for every state of a
+ * recipient.
+ */
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { isFault } from "../../../src/core/fault.ts";
 import { resolutionAnswer } from "../../../src/core/schema/directory.ts";

@@ -1,4 +1,7 @@
-/** Scenarios of the invitations that a member makes for own devices, while the Directory registers who is invited. */
+/**
+ * Scenarios of the invitations that a member makes for own devices, while the Directory registers
+ * who is invited.
+ */
 import { expect, spyOn } from "bun:test";
 import type { FaultCode } from "../../../src/core/fault.ts";
 import { StoreError } from "../../../src/storage/contract.ts";

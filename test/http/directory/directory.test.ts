@@ -1,6 +1,7 @@
 /**
  * The Directory as a whole over HTTP: counters under load and under concurrency, receipts across a
- * restart, lifetimes, a payload with any byte flipped, and the registration proof of the worked vectors.
+ * restart, lifetimes, a payload with any byte flipped, and the registration proof of the worked
+ * vectors.
  */
 
 import { afterEach, describe, expect, jest, test } from "bun:test";
@@ -396,7 +397,8 @@ describe("pending registrations", () => {
     expect((await directory.ask("POST", "/register-did", other)).body["code"]).toBe(
       "registration_pending",
     );
-    // It was the ledger that refused: the Directory by itself does not know of anything that stands against it.
+    // It was the ledger that refused: the Directory by itself does not know of anything that stands
+    // against it.
     expect(calls).toBe(2);
     expect((await statusOf(directory, identity))["registration_status"]).toBe("pending");
     directory.advance(34_000);

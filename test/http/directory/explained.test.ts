@@ -1,4 +1,7 @@
-/** Refusals that explain themselves: which member differs from a payload, and in development what was verified. */
+/**
+ * Refusals that explain themselves: which member differs from a payload, and in development what
+ * was verified.
+ */
 import { afterEach, expect, test } from "bun:test";
 import { encodeBase64, encodeHex0x, parsePublicKey } from "../../../src/core/codec/bytes.ts";
 import {

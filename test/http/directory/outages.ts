@@ -1,6 +1,6 @@
 /**
- * Scenarios of a ledger that can't be read, is full, refuses, or accepts no more calls of a DID: the same for every
- * mutation.
+ * Scenarios of a ledger that can't be read, is full, refuses, or accepts no more calls of a DID:
+ * the same for every mutation.
  */
 import type { Reply } from "../../support/directory.ts";
 import type { Scenario, Stage } from "./stage.ts";

@@ -1,6 +1,6 @@
 /**
- * Scenarios of what the operator account does for a DID (primary alias, policy links, policies), with and
- * without proofs in headers, and of the public reads of policies.
+ * Scenarios of what the operator account does for a DID (primary alias, policy links, policies),
+ * with and without proofs in headers, and of the public reads of policies.
  */
 import { expect } from "bun:test";
 import type { FaultCode } from "../../../src/core/fault.ts";
@@ -122,7 +122,7 @@ async function expectApplied(stage: Stage, update: OwnerUpdateRow, reply: Reply)
   expect({ status, body }).toMatchObject({ status: 200, body: effect(identity) });
 }
 
-// ------------------------------------------------------------------------------------- for every operation
+// ----------------------------------------------------------------------------- for every operation
 
 const proofRefusals: readonly {
   readonly name: string;
@@ -278,7 +278,7 @@ function commonScenarios(update: OwnerUpdateRow): Scenario[] {
   ];
 }
 
-// ------------------------------------------------------------------------------------ of single operations
+// ---------------------------------------------------------------------------- of single operations
 
 const updateOf = (extrinsic: OwnerUpdateRow["extrinsic"]): OwnerUpdateRow =>
   ownerUpdates.find((update) => update.extrinsic === extrinsic) as OwnerUpdateRow;
@@ -499,7 +499,7 @@ const defaults: Scenario = {
   },
 };
 
-// ------------------------------------------------------------------------------------------------- reads
+// ------------------------------------------------------------------------------------------- reads
 
 const reads = [
   ["recipients", "did"],

@@ -1,6 +1,7 @@
 /**
- * Scenarios of preparation. A client that knows no SCALE prepares, signs the bytes, adds the signature and submits to
- * the route of the answer: each action is submitted once that way, and settles.
+ * Scenarios of preparation. A client that knows no SCALE prepares, signs the bytes, adds the
+ * signature and submits to the route of the answer: each action is submitted once that way, and
+ * settles.
  */
 import { expect } from "bun:test";
 import { encodeBase64 } from "../../../src/core/codec/bytes.ts";
@@ -31,7 +32,10 @@ const prepareRegistration = "POST /register-did/prepare";
 /** Whom something was prepared for, by DID. */
 const askers = new Map<unknown, Identity>();
 
-/** Signs what was prepared, adds the signature, and submits it as the answer says; it is accepted and settles. */
+/**
+ * Signs what was prepared, adds the signature, and submits it as the answer says; it is accepted
+ * and settles.
+ */
 async function expectSettled({ body: prepared }: Reply, stage: Stage): Promise<Reply> {
   const reply = await submit(stage, prepared);
   expect({ status: reply.status, code: reply.body["code"] }).toEqual({
@@ -199,7 +203,7 @@ const refusals: readonly Refusal[] = [
   ],
 ];
 
-// ------------------------------------------------------------------------------------------ registration
+// ------------------------------------------------------------------------------------ registration
 
 function askRegistration(stage: Stage, identity: Identity, members: Json = {}): Promise<Reply> {
   askers.set(identity.did, identity);

@@ -264,7 +264,7 @@ export const readScenarios: readonly Scenario[] = [
   unreadable(submission, (stage) => stage.ask("GET", `/submissions/0x${"0".repeat(64)}`)),
 ];
 
-// ------------------------------------------------------------------------------------------------- paths
+// ------------------------------------------------------------------------------------------- paths
 
 const remove = "DELETE /dids/:did/document/services/:serviceId";
 
@@ -356,7 +356,7 @@ export const pathScenarios: readonly Scenario[] = [
   ),
 ];
 
-// ---------------------------------------------------------------------------------------------- payloads
+// ---------------------------------------------------------------------------------------- payloads
 
 /** A signed update is the same in each of its text forms, and an integer for its end. */
 export const payloadScenarios: readonly Scenario[] = (

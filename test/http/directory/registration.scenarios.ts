@@ -1,5 +1,6 @@
 /**
- * Scenarios of registration and its status: what is accepted, and what is refused in the order of the checks.
+ * Scenarios of registration and its status: what is accepted, and what is refused in the order of
+ * the checks.
  */
 import { expect } from "bun:test";
 import { encodeHex0x, renderPublicKey } from "../../../src/core/codec/bytes.ts";
@@ -20,7 +21,7 @@ let count = 0;
 /** An identity that no one else uses. */
 export const newcomer = (): Identity => identityOf(`newcomer ${count++}`);
 
-// ------------------------------------------------------------------------------------------ registration
+// ------------------------------------------------------------------------------------ registration
 
 const register = "POST /register-did";
 
@@ -435,7 +436,7 @@ const barredScenarios: readonly Scenario[] = [
   barred("refuses everybody when closed", "registration_closed", "closed", "any"),
 ];
 
-// ------------------------------------------------------------------------------------------------ status
+// ------------------------------------------------------------------------------------------ status
 
 const status = "GET /registration-status/:did";
 

@@ -1,6 +1,6 @@
 /**
- * Scenarios of the signed updates by the operations' own rules: components that exist or don't, keys that
- * are not admitted, aliases of others, full lists.
+ * Scenarios of the signed updates by the operations' own rules: components that exist or don't,
+ * keys that are not admitted, aliases of others, full lists.
  */
 
 import { expect } from "bun:test";
@@ -21,7 +21,10 @@ import {
   smallOrderKey,
 } from "./stage.ts";
 
-/** A refusal by the operation's own rules: members of the standing identity, and the path they belong to. */
+/**
+ * A refusal by the operation's own rules: members of the standing identity, and the path they
+ * belong to.
+ */
 type Rule = {
   readonly action: ActionName;
   readonly name: string;

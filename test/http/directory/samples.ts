@@ -1,6 +1,6 @@
 /**
- * One sample of every signed update: members that the registered document accepts, the component in its path, and the
- * record afterwards. Scenarios spoil them.
+ * One sample of every signed update: members that the registered document accepts, the component in
+ * its path, and the record afterwards. Scenarios spoil them.
  */
 import { expect } from "bun:test";
 import { encodeHex0x, renderPublicKey } from "../../../src/core/codec/bytes.ts";

@@ -1,6 +1,6 @@
 /**
- * Every scenario of the Directory over HTTP: each area runs on a Directory with its settings. `test/chain` runs the same
- * areas on a chain.
+ * Every scenario of the Directory over HTTP: each area runs on a Directory with its settings.
+ * `test/chain` runs the same areas on a chain.
  */
 import { afterAll, beforeAll, describe } from "bun:test";
 import { directoryAreas } from "./areas.ts";

@@ -1,7 +1,8 @@
 /**
- * The setup of the Directory's scenarios: one shared Directory, a ledger that fails on command, and for each scenario
- * identities of its own in the states that refusals need, so that a wrongly accepted request changes nothing for the
- * next scenario. A scenario is a record, so that a test can count which codes of which routes have one.
+ * The setup of the Directory's scenarios: one shared Directory, a ledger that fails on command, and
+ * for each scenario identities of its own in the states that refusals need, so that a wrongly
+ * accepted request changes nothing for the next scenario. A scenario is a record, so that a test
+ * can count which codes of which routes have one.
  */
 
 import { beforeAll, expect, test } from "bun:test";
@@ -42,7 +43,10 @@ export type Scenario = {
   readonly check?: (reply: Reply, stage: Stage) => Promise<void> | void;
 };
 
-/** A ledger fails on reading, fails on writing, refuses every call, or every call of a DID that made too many. */
+/**
+ * A ledger fails on reading, fails on writing, refuses every call, or every call of a DID that made
+ * too many.
+ */
 type Outage = "unreadable" | "full" | "refusing" | "exhausted";
 
 export type Stage = TestDirectory & {
@@ -57,7 +61,10 @@ export type Stage = TestDirectory & {
   /** What the ledger does until `restore`. */
   readonly breakLedger: (how: Outage) => void;
   readonly restore: () => void;
-  /** Runs requests of which no block of the memory ledger has a call before they are done; a chain's blocks take longer. */
+  /**
+   * Runs requests of which no block of the memory ledger has a call before they are done; a chain's
+   * blocks take longer.
+   */
   readonly beforeBlock: <T>(act: () => Promise<T>) => Promise<T>;
   /** A fresh registered identity with the rich document and the alias `aliasOf`. */
   readonly fresh: (document?: (identity: Identity) => Json) => Promise<Identity>;
@@ -68,7 +75,10 @@ type Cast = { standing?: Identity; deactivated?: Identity; unknown?: Identity };
 
 /** Another driver than the memory one. */
 type Elsewhere = Pick<TestDirectoryOptions, "open"> & {
-  /** Where a block takes long: identities stay on stage until a call was taken, and are registered some at a time. */
+  /**
+   * Where a block takes long: identities stay on stage until a call was taken, and are registered
+   * some at a time.
+   */
   readonly sharesCasts?: true;
 };
 
@@ -267,8 +277,8 @@ export function encoded(...segments: string[]): string {
 }
 
 /**
- * Declares one test for each scenario: status, code, pointers, that the answer has the documented shape
- * and its code is a documented one, and what the scenario itself asserts.
+ * Declares one test for each scenario: status, code, pointers, that the answer has the documented
+ * shape and its code is a documented one, and what the scenario itself asserts.
  */
 export function playScenarios(scenarios: readonly Scenario[], stageOf: () => Stage): void {
   beforeAll(() => stageOf().prepareCasts(scenarios.length), 600_000);
@@ -316,7 +326,10 @@ const shapes = new Map<TSchema, (value: unknown) => unknown>();
 const isAliasOperation = ({ method, path }: Route): boolean =>
   method !== "GET" && /\/alias(es)?(\/|$)/.test(path);
 
-/** An answer is of the shape that the route documents for its status, a refusal has one of its codes. */
+/**
+ * An answer is of the shape that the route documents for its status, a refusal has one of its
+ * codes.
+ */
 export function expectDocumented(reply: Reply, route: Route | undefined): void {
   if (route === undefined) return;
   expect(reply.headers.get("svc-stability")).toBe(isAliasOperation(route) ? "unstable" : null);

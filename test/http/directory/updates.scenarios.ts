@@ -1,6 +1,6 @@
 /**
- * Scenarios of the signed updates that hold for every one of them, made from their table: acceptance, and
- * what each must refuse in the order of the checks.
+ * Scenarios of the signed updates that hold for every one of them, made from their table:
+ * acceptance, and what each must refuse in the order of the checks.
  */
 import { expect } from "bun:test";
 import type { FaultCode } from "../../../src/core/fault.ts";
@@ -196,7 +196,9 @@ function acceptedScenario(update: Update): Scenario {
   };
 }
 
-/** A refusal changes nothing, so all scenarios of a stage share one; what is accepted takes it away. */
+/**
+ * A refusal changes nothing, so all scenarios of a stage share one; what is accepted takes it away.
+ */
 const rotatedOn = new WeakMap<Stage, Promise<Identity>>();
 
 function documentNeeded(update: Update): Scenario {

@@ -1,4 +1,7 @@
-/** What libraries print becomes one bounded line of the log, without stacks and without tokens of addresses. */
+/**
+ * What libraries print becomes one bounded line of the log, without stacks and without tokens of
+ * addresses.
+ */
 import { expect, test } from "bun:test";
 import { logLibraryOutput } from "../../../src/app/failure.ts";
 

@@ -1,6 +1,7 @@
 /**
- * The outbound requests of a process: each purpose has places of its own and the slots of a host that suit it. Names of
- * hosts are never resolved here, so that each request that was begun is seen, and none ends.
+ * The outbound requests of a process: each purpose has places of its own and the slots of a host
+ * that suit it. Names of hosts are never resolved here, so that each request that was begun is
+ * seen, and none ends.
  */
 import { afterEach, expect, test } from "bun:test";
 import { outboundOf } from "../../../src/app/outbound.ts";
@@ -28,7 +29,10 @@ function open(egress: Egress): Egress {
   return egress;
 }
 
-/** Begins so many requests, each for a client of another network, and counts those whose host was looked up. */
+/**
+ * Begins so many requests, each for a client of another network, and counts those whose host was
+ * looked up.
+ */
 async function begun(egress: Egress, count: number, hostOf: (at: number) => string) {
   const before = resolved.length;
   for (let at = 0; at < count; at++) {

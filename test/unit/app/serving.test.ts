@@ -1,4 +1,7 @@
-/** The apps of a process over memory, asked without a socket: what the admin listener shows of the main one. */
+/**
+ * The apps of a process over memory, asked without a socket: what the admin listener shows of the
+ * main one.
+ */
 import { afterEach, expect, test } from "bun:test";
 import { openKeys } from "../../../src/app/keys.ts";
 import { composeNodes } from "../../../src/app/nodes.ts";

@@ -1,4 +1,7 @@
-/** The options of the bus belong to its driver: every problem under the name of its setting, before connecting. */
+/**
+ * The options of the bus belong to its driver: every problem under the name of its setting, before
+ * connecting.
+ */
 import { describe, expect, test } from "bun:test";
 import { checkBus } from "../../../src/app/stores.ts";
 import { natsOptions } from "../../../src/plugins/bus/nats.ts";

@@ -1,6 +1,6 @@
 /**
- * The sweepers: they free what is due in batches until nothing is left, go on when one store fails, and
- * stop on request.
+ * The sweepers: they free what is due in batches until nothing is left, go on when one store fails,
+ * and stop on request.
  */
 import { expect, test } from "bun:test";
 import { startSweeps } from "../../../src/app/sweeps.ts";

@@ -1,4 +1,6 @@
-/** `waypost chain spec`: the first state that it makes, against the kept one, and what it refuses. */
+/**
+ * `waypost chain spec`: the first state that it makes, against the kept one, and what it refuses.
+ */
 import { afterAll, describe, expect, test } from "bun:test";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -528,7 +528,8 @@ describe("a wrong file", () => {
   });
 });
 
-// Those of examples/providers are for two providers on one machine, who reach each other at its loopback.
+// Those of examples/providers are for two providers on one machine, who reach each other at its
+// loopback.
 test("every example of a server passes its own check without a warning", async () => {
   const root = join(import.meta.dir, "..", "..", "..", "examples");
   const names = [...new Bun.Glob("**/*.toml").scanSync(root)].filter(

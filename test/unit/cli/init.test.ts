@@ -1,4 +1,7 @@
-/** `waypost init`: what it writes are the examples of the repository with other places, and a configuration without problems. */
+/**
+ * `waypost init`: what it writes are the examples of the repository with other places, and a
+ * configuration without problems.
+ */
 import { describe, expect, test } from "bun:test";
 import { filesOf, nextSteps } from "../../../src/cli/init.ts";
 import { parseConfig } from "../../../src/config/config.ts";

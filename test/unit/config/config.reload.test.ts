@@ -1,4 +1,7 @@
-/** What a running process takes over from a changed configuration, and what it names as needing a restart. */
+/**
+ * What a running process takes over from a changed configuration, and what it names as needing a
+ * restart.
+ */
 import { describe, expect, test } from "bun:test";
 import { parseConfig, reload } from "../../../src/config/config.ts";
 

@@ -1,4 +1,7 @@
-/** The configuration: strictness, every problem under the name of its setting, relations, and text forms. */
+/**
+ * The configuration: strictness, every problem under the name of its setting, relations, and text
+ * forms.
+ */
 import { describe, expect, test } from "bun:test";
 import { configWarnings } from "../../../src/config/checks.ts";
 import { checkConfig, parseConfig } from "../../../src/config/config.ts";

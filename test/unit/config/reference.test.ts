@@ -1,4 +1,7 @@
-/** The settings as text: the reference in the documentation, the effective values, and the JSON Schema of editors. */
+/**
+ * The settings as text: the reference in the documentation, the effective values, and the JSON
+ * Schema of editors.
+ */
 import { describe, expect, test } from "bun:test";
 import { z } from "zod";
 import { parseConfig } from "../../../src/config/config.ts";

@@ -1,4 +1,7 @@
-/** What a node remembers of envelopes for its operator: results of a pair, the digest of a recipient. */
+/**
+ * What a node remembers of envelopes for its operator: results of a pair, the digest of a
+ * recipient.
+ */
 import { expect, test } from "bun:test";
 import type { Did, Uuid } from "../../../src/core/codec/did.ts";
 import { type EnvelopeResult, openResults } from "../../../src/nodes/results.ts";

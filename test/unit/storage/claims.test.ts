@@ -1,4 +1,6 @@
-/** Claims in memory: the law of `Replay`, beside a list of them, and what the collector has to read. */
+/**
+ * Claims in memory: the law of `Replay`, beside a list of them, and what the collector has to read.
+ */
 import { heapStats } from "bun:jsc";
 import { describe, expect, test } from "bun:test";
 import { Claims } from "../../../src/storage/claims.ts";

@@ -1,4 +1,7 @@
-/** The log that the embedded ledger keeps, over a table in memory: what each block appends, and what comes after a loss. */
+/**
+ * The log that the embedded ledger keeps, over a table in memory: what each block appends, and what
+ * comes after a loss.
+ */
 
 import { describe, expect, test } from "bun:test";
 import { sha256 } from "../../../src/core/codec/crypto.ts";

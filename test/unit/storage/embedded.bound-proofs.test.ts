@@ -1,6 +1,6 @@
 /**
- * Proofs of version 3: good on one ledger, and in a registration for one account; and a ledger that takes nothing
- * else. Source: docs/ledger.md 1.8.
+ * Proofs of version 3: good on one ledger, and in a registration for one account; and a ledger that
+ * takes nothing else. Source: docs/ledger.md 1.8.
  */
 import { describe, expect, test } from "bun:test";
 import type { CounterName } from "../../../src/core/ledger/account.ts";

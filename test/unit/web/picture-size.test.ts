@@ -1,4 +1,7 @@
-/** Sizes that headers of pictures state, made by hand from the texts of the formats, and which of them the app draws. */
+/**
+ * Sizes that headers of pictures state, made by hand from the texts of the formats, and which of
+ * them the app draws.
+ */
 import { expect, test } from "bun:test";
 import { isShownPicture, smallPicture } from "../../../src/web/files.ts";
 import { pictureSize } from "../../../src/web/picture-size.ts";

@@ -1,4 +1,7 @@
-/** Texts of strangers as the app shows them: addresses, days of the calendar, and names that differ by what can't be seen. */
+/**
+ * Texts of strangers as the app shows them: addresses, days of the calendar, and names that differ
+ * by what can't be seen.
+ */
 import { describe, expect, test } from "bun:test";
 import { dayOf, oneLine, piecesOf, shortDid } from "../../../src/web/text.ts";
 

@@ -1,8 +1,8 @@
 /**
- * Writes `signatures.json` and `keys.json`: edge cases of Ed25519 with two expected verdicts each. `native`
- * comes from a model of RFC 8032 without the cofactor over the points of @noble/curves, not from the
- * verifier under test; `zip215` from the rules of ZIP-215, which the chain follows. Run it by hand:
- * `bun test/vectors/ed25519/generate.ts`. Its output is the same every time.
+ * Writes `signatures.json` and `keys.json`: edge cases of Ed25519 with two expected verdicts each.
+ * `native` comes from a model of RFC 8032 without the cofactor over the points of @noble/curves,
+ * not from the verifier under test; `zip215` from the rules of ZIP-215, which the chain follows.
+ * Run it by hand: `bun test/vectors/ed25519/generate.ts`. Its output is the same every time.
  */
 import { createHash } from "node:crypto";
 import { ed25519 } from "@noble/curves/ed25519.js";
@@ -86,7 +86,10 @@ const messages = [
 ];
 const scalarOf = (seed: Uint8Array) => ed25519.utils.getExtendedPublicKey(seed).scalar;
 
-/** The eight points of small order, and all their encodings: eight canonical ones and six that are not. */
+/**
+ * The eight points of small order, and all their encodings: eight canonical ones and six that are
+ * not.
+ */
 const torsion = Array.from({ length: 8 }, (_, i) =>
   times(Point.fromHex(smallOrderGenerator()), BigInt(i)),
 );

@@ -1,8 +1,9 @@
 /**
- * Writes `hybrid.json`: what was sealed in the second version, with every secret that made it, so that a client in any
- * language can run it both ways. Nothing here comes from the code under test: X-Wing is that of another part of its package,
- * HKDF that of the runtime, and CBOR and texts are put together here.
- * Run it by hand: `bun test/vectors/sealed/generate-hybrid.ts`. Its output is the same every time.
+ * Writes `hybrid.json`: what was sealed in the second version, with every secret that made it, so
+ * that a client in any language can run it both ways. Nothing here comes from the code under test:
+ * X-Wing is that of another part of its package, HKDF that of the runtime, and CBOR and texts are
+ * put together here. Run it by hand: `bun test/vectors/sealed/generate-hybrid.ts`. Its output is
+ * the same every time.
  */
 import { createHash, createHmac, createPrivateKey, sign } from "node:crypto";
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
@@ -76,7 +77,7 @@ const hmac = (key: Uint8Array, ...parts: readonly Uint8Array[]) =>
       .digest(),
   );
 
-// ------------------------------------------------------------------------------------------------- HPKE
+// -------------------------------------------------------------------------------------------- HPKE
 
 const suite = concat(utf8("HPKE"), Uint8Array.of(0x64, 0x7a, 0, 1, 0, 3));
 const extract = (salt: Uint8Array, label: string, input: Uint8Array) =>
@@ -106,7 +107,7 @@ function scheduleOf(shared: Uint8Array, info: Uint8Array) {
   };
 }
 
-// ---------------------------------------------------------------------------------------------- padding
+// ----------------------------------------------------------------------------------------- padding
 
 /** Nikitin et al., algorithm 1, by shifts. */
 function padme(length: number): number {
@@ -121,7 +122,7 @@ function padded(record: Uint8Array, bytesMax: number): Uint8Array {
   return concat(record, Uint8Array.of(0x80), filled(length - record.length - 1, 0));
 }
 
-// ---------------------------------------------------------------------------------------------- vectors
+// ----------------------------------------------------------------------------------------- vectors
 
 type Draft = {
   readonly name: string;

@@ -1,7 +1,8 @@
 /**
- * Writes `payloads.json`: sealed payloads with every key and nonce that made them, so that a client in any
- * language can run them both ways. The CBOR is put together byte by byte here, not by the codec under test.
- * Run it by hand: `bun test/vectors/sealed/generate.ts`. Its output is the same every time.
+ * Writes `payloads.json`: sealed payloads with every key and nonce that made them, so that a client
+ * in any language can run them both ways. The CBOR is put together byte by byte here, not by the
+ * codec under test. Run it by hand: `bun test/vectors/sealed/generate.ts`. Its output is the same
+ * every time.
  */
 import { createHash } from "node:crypto";
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";
@@ -41,7 +42,7 @@ const to = "did:svc:1111111111111111111111";
 const group = "7f1c1f1e-8a54-4a0c-9d0e-0d5f6b1f2a3b";
 const recipientSecret = new Uint8Array(32).fill(3);
 
-// ------------------------------------------------------------------------------------------------- CBOR
+// -------------------------------------------------------------------------------------------- CBOR
 
 function head(major: number, value: number): Uint8Array {
   const first = major << 5;
@@ -73,7 +74,7 @@ export const cbor = {
   },
 };
 
-// ------------------------------------------------------------------------------------------------ vectors
+// ----------------------------------------------------------------------------------------- vectors
 
 type Place = { readonly groupId: string | null; readonly sequence: number; readonly total: number };
 type Draft = {

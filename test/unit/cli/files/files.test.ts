@@ -1,4 +1,7 @@
-/** Files of the client: names from strangers, placing without replacing, and what a killed process left. */
+/**
+ * Files of the client: names from strangers, placing without replacing, and what a killed process
+ * left.
+ */
 import { describe, expect, test } from "bun:test";
 import { readdirSync, readFileSync, symlinkSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";

@@ -1,4 +1,7 @@
-/** Content of files between own devices: sealed blocks, opened in parts of any size, by the other device alone. */
+/**
+ * Content of files between own devices: sealed blocks, opened in parts of any size, by the other
+ * device alone.
+ */
 import { expect, test } from "bun:test";
 import {
   ContentOpener,

@@ -1,6 +1,6 @@
 /**
- * What a device takes of another one of its identity: of times far ahead nothing that would override later choices, and of
- * rows of another form nothing at all.
+ * What a device takes of another one of its identity: of times far ahead nothing that would
+ * override later choices, and of rows of another form nothing at all.
  */
 import { expect, test } from "bun:test";
 import { applyItem, type Item, parseItem } from "../../../../src/client/devices/items.ts";

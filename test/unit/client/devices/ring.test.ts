@@ -1,4 +1,7 @@
-/** Keyrings of two devices over a proof that says what the test wants, and a thief who has the keys of an earlier one. */
+/**
+ * Keyrings of two devices over a proof that says what the test wants, and a thief who has the keys
+ * of an earlier one.
+ */
 import { expect, test } from "bun:test";
 import { attempt, ClientError } from "../../../../src/client/base/failure.ts";
 import type { Head, ProvenRoot } from "../../../../src/client/devices/keyring.ts";

@@ -1,4 +1,7 @@
-/** Hand-overs by replaced keys: where the next admin has founded their group, and enough people show that they went there. */
+/**
+ * Hand-overs by replaced keys: where the next admin has founded their group, and enough people show
+ * that they went there.
+ */
 import { expect, test } from "bun:test";
 import {
   emptyGroup,

@@ -1,6 +1,6 @@
 /**
- * The curves of the SDK, by WebCrypto and in JavaScript: both give the same keys and bytes, and accept the signatures
- * that the nodes accept, over the edge vectors.
+ * The curves of the SDK, by WebCrypto and in JavaScript: both give the same keys and bytes, and
+ * accept the signatures that the nodes accept, over the edge vectors.
  */
 import { describe, expect, test } from "bun:test";
 import { ed25519, x25519 } from "@noble/curves/ed25519.js";

@@ -1,5 +1,6 @@
 /**
- * X-Wing and HPKE give what their published examples say, byte for byte, and refuse what is malformed.
+ * X-Wing and HPKE give what their published examples say, byte for byte, and refuse what is
+ * malformed.
  * Source: draft-connolly-cfrg-xwing-kem appendix C, draft-ietf-hpke-pq, RFC 9180 appendix A.2.1.
  */
 import { describe, expect, test } from "bun:test";

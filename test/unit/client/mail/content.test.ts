@@ -1,4 +1,7 @@
-/** The media type of a sealed message: the author in it, and relations that other parameters never touch. */
+/**
+ * The media type of a sealed message: the author in it, and relations that other parameters never
+ * touch.
+ */
 import { expect, test } from "bun:test";
 import { x25519 } from "@noble/curves/ed25519.js";
 import { sha256 } from "@noble/hashes/sha2.js";

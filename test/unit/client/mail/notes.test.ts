@@ -1,4 +1,7 @@
-/** Notes: what a receipt, typing or a profile of a stranger says, and that another form or version says nothing. */
+/**
+ * Notes: what a receipt, typing or a profile of a stranger says, and that another form or version
+ * says nothing.
+ */
 import { expect, test } from "bun:test";
 import { profileType, receiptType, typingType } from "../../../../src/client/mail/content.ts";
 import { parseNote } from "../../../../src/client/mail/notes.ts";

@@ -1,4 +1,7 @@
-/** A signed message ends when its author said, whatever a Cache says of it; an unsigned one is known by its ciphertext. */
+/**
+ * A signed message ends when its author said, whatever a Cache says of it; an unsigned one is known
+ * by its ciphertext.
+ */
 import { expect, test } from "bun:test";
 import { sha256 } from "@noble/hashes/sha2.js";
 import type { ClientError } from "../../../../src/client/base/failure.ts";
@@ -45,7 +48,8 @@ test("a signed message is over at its time, and remembered three days longer", a
   expect(await outcome(25 * hourMs, true)).toBe("expired");
   // Nothing proves when an unsigned message was written.
   expect(await outcome(25 * hourMs, false)).toBe(-Math.round(Date.now() / hourMs));
-  // A clock that is somewhat ahead loses nothing; one that is far off waits, and a node's alone decides nothing.
+  // A clock that is somewhat ahead loses nothing; one that is far off waits, and a node's alone
+  // decides nothing.
   expect(await outcome(25 * hourMs, true, -1.5 * hourMs)).toBe("clock_wrong");
   expect(await outcome(24.25 * hourMs, true, -hourMs)).toBe(72);
   expect(await outcome(23 * hourMs, true, 48 * hourMs)).toBe(73);

@@ -1,6 +1,6 @@
 /**
- * Sealing and opening: what was sealed opens to the same, for the right reader and place only; every
- * changed member is refused; and what a stranger sealed is checked member by member.
+ * Sealing and opening: what was sealed opens to the same, for the right reader and place only;
+ * every changed member is refused; and what a stranger sealed is checked member by member.
  */
 import { describe, expect, test } from "bun:test";
 import { chacha20poly1305 } from "@noble/ciphers/chacha.js";

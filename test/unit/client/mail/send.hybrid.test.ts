@@ -1,6 +1,6 @@
 /**
- * A message to a recipient with a key of the second version: the same bytes whenever it is built, bound to its envelope, padded,
- * and closed to who has the secrets of X25519 alone.
+ * A message to a recipient with a key of the second version: the same bytes whenever it is built,
+ * bound to its envelope, padded, and closed to who has the secrets of X25519 alone.
  */
 import { describe, expect, test } from "bun:test";
 import { expandSeed } from "../../../../src/client/keys/xwing.ts";

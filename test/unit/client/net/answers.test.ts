@@ -1,6 +1,6 @@
 /**
- * What the SDK relies on in answers: every answer as the nodes describe it is taken, and an answer that lacks
- * a member or has one of another type is refused with its place.
+ * What the SDK relies on in answers: every answer as the nodes describe it is taken, and an answer
+ * that lacks a member or has one of another type is refused with its place.
  */
 import { describe, expect, test } from "bun:test";
 import type { TSchema } from "@sinclair/typebox";

@@ -1,4 +1,7 @@
-/** Copies as a Cache lists them: what was read of one is not believed of another that comes later under its id. */
+/**
+ * Copies as a Cache lists them: what was read of one is not believed of another that comes later
+ * under its id.
+ */
 import { expect, spyOn, test } from "bun:test";
 import { createIdentity } from "../../../../src/client/keys/keys.ts";
 import { removeUnread } from "../../../../src/client/mail/retrieve.ts";

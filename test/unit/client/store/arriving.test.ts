@@ -1,4 +1,7 @@
-/** Files that arrive in runs: each run counts once, over restarts, and nothing is taken of strangers or of what is false. */
+/**
+ * Files that arrive in runs: each run counts once, over restarts, and nothing is taken of strangers
+ * or of what is false.
+ */
 import { expect, test } from "bun:test";
 import { buildEnvelope, type SendPlan } from "../../../../src/client/mail/send.ts";
 import {

@@ -1,4 +1,7 @@
-/** Choices in a conversation: devices that merge them in any order and come to the same, and timers that count. */
+/**
+ * Choices in a conversation: devices that merge them in any order and come to the same, and timers
+ * that count.
+ */
 import { describe, expect, test } from "bun:test";
 import fc from "fast-check";
 import {

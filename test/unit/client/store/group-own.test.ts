@@ -1,4 +1,7 @@
-/** What a device keeps of groups that another device of its identity shows: what waits, what counts, and what was kept before. */
+/**
+ * What a device keeps of groups that another device of its identity shows: what waits, what counts,
+ * and what was kept before.
+ */
 import { expect, test } from "bun:test";
 import { ClientError } from "../../../../src/client/base/failure.ts";
 import {
@@ -418,7 +421,8 @@ test("nobody is looked up who is not in the group, whatever who was removed says
   const bundle = { statements: [stolen], leavings: [...leavings, ofMember], handOvers };
   const json = JSON.parse(JSON.stringify(renderBundle(bundle)));
   const said = await talk.judging.examine(begun.id, mallory, json);
-  // The statement may be by a key of its maker that this device doesn't know so far: what it says waits.
+  // The statement may be by a key of its maker that this device doesn't know so far: what it says
+  // waits.
   expect(said?.leavings.map(({ one, by }) => [one.did, by])).toEqual([[next, "unknown"]]);
   expect(said?.handOvers).toEqual([]);
   expect(asked).toEqual([maker]);

@@ -1,4 +1,7 @@
-/** What a device keeps of a group: who is asked, what own devices tell one another, what waits, and where messages show. */
+/**
+ * What a device keeps of a group: who is asked, what own devices tell one another, what waits, and
+ * where messages show.
+ */
 import { expect, test } from "bun:test";
 import { attempt, type ClientError } from "../../../../src/client/base/failure.ts";
 import {
@@ -423,7 +426,9 @@ test("for ten minutes a device waits for the one that made new keys, and for tho
   expect([await rename("too late"), await handOver()]).toEqual(["not_admin", null]);
 });
 
-/** A group of this identity that was handed over so often, to and fro. `known`: what is here of it. */
+/**
+ * A group of this identity that was handed over so often, to and fro. `known`: what is here of it.
+ */
 async function handedOver(table: Table, times: number, known = (row: GroupRow) => row) {
   const store = await ownStoreOf(table, own, { nowMs: () => nowMs });
   Object.assign(store.identity.client, { trust: { provenOf: () => null } });

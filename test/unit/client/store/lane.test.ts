@@ -1,4 +1,7 @@
-/** What is on its way to one recipient: pauses end, and what flies is read anew before it flies again. */
+/**
+ * What is on its way to one recipient: pauses end, and what flies is read anew before it flies
+ * again.
+ */
 import { expect, spyOn, test } from "bun:test";
 import { type Courier, type Flight, Lane } from "../../../../src/client/store/lane.ts";
 import { Slots } from "../../../../src/core/std/order.ts";

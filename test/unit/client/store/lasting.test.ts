@@ -17,7 +17,9 @@ const [own, bob] = [identityOf("own").did, identityOf("bob").did];
 const yearMs = 365 * 86_400_000;
 const startMs = 1_800_000_000_000;
 
-/** A store whose clocks the test moves: that of the machine, the program's, and those of the nodes. */
+/**
+ * A store whose clocks the test moves: that of the machine, the program's, and those of the nodes.
+ */
 async function scene() {
   const table = await Table.open(memoryStore(), new Uint8Array(32).fill(7));
   const at = { wallMs: startMs, runMs: 0 };

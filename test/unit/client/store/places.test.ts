@@ -1,4 +1,7 @@
-/** Where messages stand in a conversation: each sender's in the order of sending, whatever clocks say and in whichever order they come. */
+/**
+ * Where messages stand in a conversation: each sender's in the order of sending, whatever clocks
+ * say and in whichever order they come.
+ */
 import { expect, test } from "bun:test";
 import { memoryStore } from "../../../../src/client/store/driver.ts";
 import { messagesOf } from "../../../../src/client/store/keys.ts";

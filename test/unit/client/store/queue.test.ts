@@ -1,4 +1,7 @@
-/** What a program that acknowledges by itself is given next, while messages wait for others that their sender sent before. */
+/**
+ * What a program that acknowledges by itself is given next, while messages wait for others that
+ * their sender sent before.
+ */
 import { expect, test } from "bun:test";
 import type { Message } from "../../../../src/client/mail/message.ts";
 import { Handed, Queue } from "../../../../src/client/store/queue.ts";

@@ -1,4 +1,7 @@
-/** A message in chunks that was interrupted: continued for the same content and recipient and for no other, and for a time. */
+/**
+ * A message in chunks that was interrupted: continued for the same content and recipient and for no
+ * other, and for a time.
+ */
 import { expect, test } from "bun:test";
 import { memoryKeys } from "../../../../src/client/keys/key-stores.ts";
 import { withId } from "../../../../src/client/mail/content.ts";

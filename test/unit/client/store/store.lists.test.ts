@@ -1,6 +1,6 @@
 /**
- * Lists of a local store: rows that earlier versions have stored in another form are left out, and nothing else is: what a
- * program does wrong in a list reaches the caller.
+ * Lists of a local store: rows that earlier versions have stored in another form are left out, and
+ * nothing else is: what a program does wrong in a list reaches the caller.
  */
 import { expect, test } from "bun:test";
 import { newRow } from "../../../../src/client/groups/bundles.ts";

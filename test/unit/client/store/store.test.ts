@@ -1,4 +1,7 @@
-/** The rows of a local store: drivers that agree, values that are sealed and bound to their keys, and what comes twice. */
+/**
+ * The rows of a local store: drivers that agree, values that are sealed and bound to their keys,
+ * and what comes twice.
+ */
 import { afterAll, describe, expect, test } from "bun:test";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

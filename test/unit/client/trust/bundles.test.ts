@@ -1,6 +1,7 @@
 /**
- * Which key counts for a person who publishes bundles: the newest that a method of the document has signed and whose time is
- * now, whatever a node shows, hides or repeats. And nobody is sealed to in the first version again by a node's word alone.
+ * Which key counts for a person who publishes bundles: the newest that a method of the document has
+ * signed and whose time is now, whatever a node shows, hides or repeats. And nobody is sealed to in
+ * the first version again by a node's word alone.
  */
 import { afterEach, describe, expect, setSystemTime, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";

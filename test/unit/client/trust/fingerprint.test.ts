@@ -1,4 +1,7 @@
-/** Fingerprints: the same on both sides, 100 bits for each person, of what a thief would have to change. */
+/**
+ * Fingerprints: the same on both sides, 100 bits for each person, of what a thief would have to
+ * change.
+ */
 import { expect, test } from "bun:test";
 import { fingerprintOf } from "../../../../src/client/trust/fingerprint.ts";
 import { printOf } from "../../../../src/client/trust/print.ts";

@@ -1,4 +1,7 @@
-/** Keys that others seal to, by a clock: what is published, what is still held, when a secret is gone, and whose turn it is. */
+/**
+ * Keys that others seal to, by a clock: what is published, what is still held, when a secret is
+ * gone, and whose turn it is.
+ */
 import { describe, expect, test } from "bun:test";
 import { x25519 } from "@noble/curves/ed25519.js";
 import { nextIdentity, withoutNext } from "../../../../src/client/identity/new-keys.ts";

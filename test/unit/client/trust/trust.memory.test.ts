@@ -1,4 +1,7 @@
-/** What is remembered of a correspondent: which later states follow from it, and which are another branch or an old one. */
+/**
+ * What is remembered of a correspondent: which later states follow from it, and which are another
+ * branch or an old one.
+ */
 import { describe, expect, test } from "bun:test";
 import { attempt } from "../../../../src/client/base/failure.ts";
 import { memoryKeys } from "../../../../src/client/keys/key-stores.ts";
@@ -34,7 +37,9 @@ function stateOf(roots: number[], baseRoot: number, base: number, hashes: number
   };
 }
 
-/** After one rotation, with a document by the second key at nonce 5 and one component call since. */
+/**
+ * After one rotation, with a document by the second key at nonce 5 and one component call since.
+ */
 const before: Remembered = rememberedOf(stateOf([1, 2], 1, 5, [50, 60]));
 const code = (state: KeyState) => findContradiction(before, state)?.code ?? "follows";
 
@@ -93,7 +98,8 @@ test("an alias is remembered until it is forgotten, by every program over the sa
   const other = trust().nameOf("bob", "did:svc:1111111111111111" as Did);
   expect(await other.catch(({ code }) => code)).toBe("identity_changed");
   await trust().forget("bob");
-  // Nor is one remembered that leads to a DID without a proof: it would stand in the way of the true answer.
+  // Nor is one remembered that leads to a DID without a proof: it would stand in the way of the
+  // true answer.
   expect(await attempt(() => trust().nameOf("bob", did))).toMatchObject({ code: "proof_missing" });
   expect(await trust().nameOf("bob", random)).toBe("told");
 });

@@ -1,4 +1,7 @@
-/** What a client believes of one DID: answers that overtake each other, repeats, and a memory that others share. */
+/**
+ * What a client believes of one DID: answers that overtake each other, repeats, and a memory that
+ * others share.
+ */
 import { expect, test } from "bun:test";
 import { memoryKeys } from "../../../../src/client/keys/key-stores.ts";
 import { Trust } from "../../../../src/client/trust/trust.ts";

@@ -19,7 +19,8 @@ test("the same bytes are read from hex and from Base64 of either alphabet, padde
           bytes.toBase64({ alphabet, omitPadding: true }),
         ]),
       ];
-      // Base64 that begins with 0x is read as hex; no SCALE structure of ours encodes to such a text.
+      // Base64 that begins with 0x is read as hex; no SCALE structure of ours encodes to such a
+      // text.
       fc.pre(!bytes.toBase64().startsWith("0x"));
       for (const text of texts) expect(decodePayloadText(text)).toEqual(bytes);
     }),

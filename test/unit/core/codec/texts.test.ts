@@ -1,4 +1,7 @@
-/** Both sides of `#texts` agree: on what they write, and on which texts they read, with and without native methods. */
+/**
+ * Both sides of `#texts` agree: on what they write, and on which texts they read, with and without
+ * native methods.
+ */
 import { describe, expect, test } from "bun:test";
 import fc from "fast-check";
 import * as library from "../../../../src/core/codec/texts.ts";

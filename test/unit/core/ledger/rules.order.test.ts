@@ -1,6 +1,7 @@
 /**
- * The order of checks: a call with two defects is refused for the earlier one. Every pair of defects of
- * every kind of call is tried. Source: docs/ledger.md 2.4, rules section 4 ("Signing order of checks").
+ * The order of checks: a call with two defects is refused for the earlier one. Every pair of
+ * defects of every kind of call is tried. Source: docs/ledger.md 2.4, rules section 4 ("Signing
+ * order of checks").
  */
 import { describe, expect, test } from "bun:test";
 import type { Did } from "../../../../src/core/codec/did.ts";
@@ -236,7 +237,8 @@ describe("of two errors, the earlier check reports", () => {
         }
       }
     });
-    // The call of this kind breaks its rule in any case; what it does without defects is shown elsewhere.
+    // The call of this kind breaks its rule in any case; what it does without defects is shown
+    // elsewhere.
     if (!inherent) {
       test(`${name}: without an error it is accepted`, () => {
         const { world, call } = build(new Set());

@@ -1,6 +1,6 @@
 /**
- * What keys sign: the table of actions against the lists of docs/ledger.md 1.5, payloads against the worked
- * vectors of its section 5, and the two versions of proof timestamps.
+ * What keys sign: the table of actions against the lists of docs/ledger.md 1.5, payloads against
+ * the worked vectors of its section 5, and the two versions of proof timestamps.
  */
 
 import { describe, expect, test } from "bun:test";

@@ -1,4 +1,6 @@
-/** Addresses and endpoint URLs that strangers choose: every trick of spelling, every special range. */
+/**
+ * Addresses and endpoint URLs that strangers choose: every trick of spelling, every special range.
+ */
 import { describe, expect, test } from "bun:test";
 import { BlockList } from "node:net";
 import fc from "fast-check";

@@ -65,7 +65,10 @@ type Run = { asked: string[]; waits: number[]; timeouts: number[]; result: Deliv
 
 type Played = { readonly tookMs?: number; readonly jitter?: number; readonly lateMs?: number };
 
-/** Plays a plan against scripted outcomes by channel or endpoint; each attempt takes `tookMs`, each wait `lateMs` more. */
+/**
+ * Plays a plan against scripted outcomes by channel or endpoint; each attempt takes `tookMs`, each
+ * wait `lateMs` more.
+ */
 async function play(
   given: DeliveryFacts,
   script: Record<string, AttemptOutcome[]>,

@@ -1,4 +1,7 @@
-/** The envelope: every rule by its vectors, the normal form byte by byte, time, ttl and the sender's key. */
+/**
+ * The envelope: every rule by its vectors, the normal form byte by byte, time, ttl and the sender's
+ * key.
+ */
 
 import { describe, expect, test } from "bun:test";
 import { ed25519 } from "@noble/curves/ed25519.js";

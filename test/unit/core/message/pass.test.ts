@@ -1,4 +1,7 @@
-/** Passes: what a Cache accepts of what a recipient gave, against a second computation and by what must not pass. */
+/**
+ * Passes: what a Cache accepts of what a recipient gave, against a second computation and by what
+ * must not pass.
+ */
 import { expect, test } from "bun:test";
 import { createHmac } from "node:crypto";
 import { utf8 } from "../../../../src/core/codec/bytes.ts";

@@ -1,6 +1,6 @@
 /**
- * The shapes of the wire: the checker lists every input error with its pointer, repeats nothing that was
- * sent, and a value of what a schema describes is of its shape.
+ * The shapes of the wire: the checker lists every input error with its pointer, repeats nothing
+ * that was sent, and a value of what a schema describes is of its shape.
  */
 import { describe, expect, test } from "bun:test";
 import { type TSchema, Type } from "@sinclair/typebox";

@@ -1,4 +1,7 @@
-/** Pools of a mailbox: who counts under which label, how much each may hold, and whom a mailbox knows. */
+/**
+ * Pools of a mailbox: who counts under which label, how much each may hold, and whom a mailbox
+ * knows.
+ */
 import { describe, expect, test } from "bun:test";
 import { type Did, mailboxOf } from "../../../../src/core/codec/did.ts";
 import { dayMs } from "../../../../src/core/codec/time.ts";

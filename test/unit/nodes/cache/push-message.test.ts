@@ -1,4 +1,7 @@
-/** The content and the authorization of pushes: the vector of RFC 8291, and what another implementation makes of them. */
+/**
+ * The content and the authorization of pushes: the vector of RFC 8291, and what another
+ * implementation makes of them.
+ */
 
 import { expect, test } from "bun:test";
 import { createECDH, randomBytes } from "node:crypto";

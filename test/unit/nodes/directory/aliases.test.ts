@@ -1,4 +1,7 @@
-/** The Directory's own rules about aliases, over a store in memory: reserved names, members alone, and time between changes. */
+/**
+ * The Directory's own rules about aliases, over a store in memory: reserved names, members alone,
+ * and time between changes.
+ */
 import { expect, test } from "bun:test";
 import type { Did } from "../../../../src/core/codec/did.ts";
 import { dayMs } from "../../../../src/core/codec/time.ts";

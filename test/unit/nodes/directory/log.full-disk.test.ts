@@ -1,4 +1,7 @@
-/** A log whose last head can't be kept, because the disk next to its key is full: nothing is signed meanwhile. */
+/**
+ * A log whose last head can't be kept, because the disk next to its key is full: nothing is signed
+ * meanwhile.
+ */
 import { expect, test } from "bun:test";
 import { parseCheckpoint, parseNote } from "../../../../src/core/trust/note.ts";
 import { createLog } from "../../../../src/nodes/directory/log.ts";

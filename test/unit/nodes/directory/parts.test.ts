@@ -1,5 +1,6 @@
 /**
- * The edges of the two time rules of the Directory, to the millisecond; and which submissions it reports.
+ * The edges of the two time rules of the Directory, to the millisecond; and which submissions it
+ * reports.
  * Source: rules section 4 ("Signing order of checks", "Registration proof").
  */
 import { expect, test } from "bun:test";

@@ -1,4 +1,7 @@
-/** A document that comes as a blob is held to the ids that a document in JSON gets: absolute ones, of its own DID. */
+/**
+ * A document that comes as a blob is held to the ids that a document in JSON gets: absolute ones,
+ * of its own DID.
+ */
 import { expect, test } from "bun:test";
 import { encodeHex0x } from "../../../../src/core/codec/bytes.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";

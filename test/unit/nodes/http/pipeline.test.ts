@@ -1,6 +1,6 @@
 /**
- * The HTTP pipeline without a socket: routing, decoding of path values, the two renderings of refusals, the
- * mapping of failures, and what marks a request.
+ * The HTTP pipeline without a socket: routing, decoding of path values, the two renderings of
+ * refusals, the mapping of failures, and what marks a request.
  */
 import { describe, expect, test } from "bun:test";
 import { fault } from "../../../../src/core/fault.ts";

@@ -1,6 +1,6 @@
 /**
- * The audit of the admin socket: newest first, repetitions in one record, bounded for each kind and user, and never in the
- * way of an action.
+ * The audit of the admin socket: newest first, repetitions in one record, bounded for each kind and
+ * user, and never in the way of an action.
  */
 import { expect, test } from "bun:test";
 import { dayMs, minuteMs } from "../../../../src/core/codec/time.ts";

@@ -1,4 +1,7 @@
-/** The block list of several processes over one table: no change is lost, and each process knows the last list. */
+/**
+ * The block list of several processes over one table: no change is lost, and each process knows the
+ * last list.
+ */
 import { afterEach, expect, test } from "bun:test";
 import type { Did } from "../../../../src/core/codec/did.ts";
 import { type Blocks, openBlocks } from "../../../../src/nodes/parties/blocks.ts";

@@ -1,4 +1,7 @@
-/** What a node keeps of its members, over a store in memory: first registration, days, counts, and what is forgotten. */
+/**
+ * What a node keeps of its members, over a store in memory: first registration, days, counts, and
+ * what is forgotten.
+ */
 import { expect, test } from "bun:test";
 import type { Did } from "../../../../src/core/codec/did.ts";
 import { dayMs } from "../../../../src/core/codec/time.ts";

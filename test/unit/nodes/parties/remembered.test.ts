@@ -1,4 +1,6 @@
-/** What is remembered of a ledger that is away: minutes, and never what a change may have replaced. */
+/**
+ * What is remembered of a ledger that is away: minutes, and never what a change may have replaced.
+ */
 import { expect, test } from "bun:test";
 import { utf8 } from "../../../../src/core/codec/bytes.ts";
 import type { Did } from "../../../../src/core/codec/did.ts";

@@ -1,4 +1,7 @@
-/** The bell: what a Cache stored for a DID rings at its live sessions in every process, and at those of no one else. */
+/**
+ * The bell: what a Cache stored for a DID rings at its live sessions in every process, and at those
+ * of no one else.
+ */
 import { expect, test } from "bun:test";
 import type { Did } from "../../../../src/core/codec/did.ts";
 import { createBell } from "../../../../src/nodes/parties/signals.ts";

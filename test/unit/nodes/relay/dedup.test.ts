@@ -1,4 +1,7 @@
-/** One delivery for one message: what a repeat gets after a success, after a failure, and while the first is under way. */
+/**
+ * One delivery for one message: what a repeat gets after a success, after a failure, and while the
+ * first is under way.
+ */
 import { expect, test } from "bun:test";
 import type { Did, Uuid } from "../../../../src/core/codec/did.ts";
 import { type Fault, fault, isFault } from "../../../../src/core/fault.ts";

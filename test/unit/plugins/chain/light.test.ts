@@ -1,6 +1,6 @@
 /**
- * The light client as a connection, without a network: what its file must be, and how the driver's questions become
- * those that it can answer. A true one is asked by `bun run chain:net`.
+ * The light client as a connection, without a network: what its file must be, and how the driver's
+ * questions become those that it can answer. A true one is asked by `bun run chain:net`.
  */
 import { afterAll, describe, expect, test } from "bun:test";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";

@@ -1,6 +1,6 @@
 /**
- * The submission pool, played as a table: events in, actions out. Each test is one law of the pool's header, or one
- * of the ways in which calls were lost before it had them.
+ * The submission pool, played as a table: events in, actions out. Each test is one law of the
+ * pool's header, or one of the ways in which calls were lost before it had them.
  */
 import { describe, expect, test } from "bun:test";
 import {

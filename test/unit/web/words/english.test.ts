@@ -1,4 +1,7 @@
-/** The catalogue of words: none is missing in a language, none is without use, and no text stands in the views themselves. */
+/**
+ * The catalogue of words: none is missing in a language, none is without use, and no text stands in
+ * the views themselves.
+ */
 import { describe, expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
