@@ -15,7 +15,7 @@ import { contentType, groupType, measured, type Source } from "../mail/content.t
 import type { StoreChange } from "../mail/message.ts";
 import type { ReadMessage } from "../mail/retrieve.ts";
 import { type ChosenRow, chosenAt, mergeChosen, presentChoices } from "../store/chosen.ts";
-import { type Body, readRange } from "../store/files.ts";
+import { type Body, bodyReader } from "../store/files.ts";
 import { groupAt } from "../store/group-rows.ts";
 import {
   digits,
@@ -320,7 +320,7 @@ export async function pieceSource(
 ): Promise<Source | null> {
   if (body.is !== "pieces") return null;
   const file = { name: digest, mediaType: contentType, sizeBytes };
-  return measured(file, (from, to) => readRange(table, body, from, to));
+  return measured(file, bodyReader(table, body));
 }
 
 /** The message that lacked this content; `null` when there is none. */
