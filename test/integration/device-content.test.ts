@@ -23,6 +23,8 @@ import { syncOf } from "../support/own-store.ts";
 
 const person = identityOf("person").did;
 const mebibyte = 1_048_576;
+/** More than devices give each other unasked. */
+const largeBytes = 8 * mebibyte + 1;
 const contentOf = (bytes: number) =>
   new Uint8Array(bytes).map((_, i) => (i * 2_654_435_761) >>> 24);
 let stop = new AbortController();
@@ -121,7 +123,7 @@ async function want(at: Device, id: string): Promise<void> {
 test("small content follows its message, large content comes when it is opened, and both are files of the store", async () => {
   const { devices, asked } = await devicesOf(["phone", "laptop"]);
   const [phone, laptop] = devices as [Device, Device];
-  const [small, large] = [contentOf(100_000), contentOf(9 * mebibyte)];
+  const [small, large] = [contentOf(100_000), contentOf(largeBytes)];
   const first = await give(phone, small);
   await becomes(laptop, first, Bun.hash(small));
   const second = await give(phone, large);
@@ -201,7 +203,7 @@ test("what can't be asked for now fails, and may be asked for again", async () =
     return false;
   });
   const [phone, laptop] = devices as [Device, Device];
-  const content = contentOf(9 * mebibyte);
+  const content = contentOf(largeBytes);
   const id = await give(phone, content);
   await becomes(laptop, id, "elsewhere");
   away.isIt = true;
@@ -214,7 +216,7 @@ test("what can't be asked for now fails, and may be asked for again", async () =
 test("when the device that had it was removed the others are asked", async () => {
   const { devices, asked } = await devicesOf(["phone", "laptop", "tablet"]);
   const [phone, laptop, tablet] = devices as [Device, Device, Device];
-  const content = contentOf(9 * mebibyte);
+  const content = contentOf(largeBytes);
   const id = await give(phone, content);
   for (const device of [laptop, tablet]) await becomes(device, id, "elsewhere");
   await want(laptop, id);
@@ -229,11 +231,11 @@ test("when the device that had it was removed the others are asked", async () =>
 test("content of another size, or of another message, is nobody's", async () => {
   const { devices, mail } = await devicesOf(["phone", "laptop"]);
   const [phone, laptop] = devices as [Device, Device];
-  const id = await give(phone, contentOf(9 * mebibyte));
+  const id = await give(phone, contentOf(largeBytes));
   await becomes(laptop, id, "elsewhere");
   const { digest = "" } = (await messageById(phone.table, id))?.row ?? {};
   for (const [name, sizeBytes] of [
-    ["another", 9 * mebibyte],
+    ["another", largeBytes],
     [digest, 100_000],
   ] as const) {
     const source = {
