@@ -11,7 +11,7 @@ import type {
   Receipts,
   Replay,
 } from "../../src/storage/contract.ts";
-import { conformanceCases, runCase } from "./kit.ts";
+import { type ConformanceCase, conformanceCases, runCase } from "./kit.ts";
 import { optionsOf, withMethods } from "./options.ts";
 
 type Bugs = {
@@ -386,6 +386,14 @@ function planted(real: Capabilities, bugs: Bugs): Capabilities {
   };
 }
 
+/** What concerns the drivers here. The random games take most of the time, and play where nothing else has caught a bug. */
+const cases = conformanceCases.filter(
+  ({ lasting, capability }) => !lasting && capability !== "ledger" && capability !== "logs",
+);
+const [games, plain] = [true, false].map((isGame) =>
+  cases.filter(({ name }) => name.startsWith("random operations") === isGame),
+) as [ConformanceCase[], ConformanceCase[]];
+
 describe("the kit catches a driver that", () => {
   for (const [bug, of] of Object.entries(bugs)) {
     test(bug, async () => {
@@ -398,18 +406,15 @@ describe("the kit catches a driver that", () => {
           return { ...store, capabilities: planted(store.capabilities, of) };
         },
       };
-      const caught: string[] = [];
-      for (const one of conformanceCases) {
-        if (one.lasting || one.capability === "ledger" || one.capability === "logs") continue;
-        await runCase(target, one).catch(() => caught.push(one.name));
-      }
-      expect(caught).not.toEqual([]);
+      const caughtBy = async (some: readonly ConformanceCase[]) => {
+        const caught: string[] = [];
+        for (const one of some) await runCase(target, one).catch(() => caught.push(one.name));
+        return caught;
+      };
+      const caught = await caughtBy(plain);
+      if (caught.length === 0) expect(await caughtBy(games)).not.toEqual([]);
       // Everything else still passes: it is the bug that is caught, not the disguise.
-      const plain = (names: readonly string[]) =>
-        names.filter((name) => !name.startsWith("random operations"));
-      expect(plain(caught).length).toBeLessThan(
-        plain(conformanceCases.map(({ name }) => name)).length / 2,
-      );
+      expect(caught.length).toBeLessThan((conformanceCases.length - games.length) / 2);
     });
   }
 });
