@@ -1,7 +1,7 @@
 /**
  * The packages of npm: `waypost` with a launcher, and one package for each platform with its
- * executable, which npm picks by `os`, `cpu` and `libc`. Written to `dist/npm/<name>`; `npm pack`
- * or `npm publish` is run there.
+ * executable, which npm picks by `os`, `cpu` and `libc`. Written to `dist/npm/<name>`, where
+ * `release.ts` packs them and `npm publish` is run.
  */
 import {
   chmodSync,

@@ -386,7 +386,10 @@ function planted(real: Capabilities, bugs: Bugs): Capabilities {
   };
 }
 
-/** What concerns the drivers here. The random games take most of the time, and play where nothing else has caught a bug. */
+/**
+ * What concerns the drivers here. The random games take most of the time, and play where nothing
+ * else has caught a bug.
+ */
 const cases = conformanceCases.filter(
   ({ lasting, capability }) => !lasting && capability !== "ledger" && capability !== "logs",
 );
