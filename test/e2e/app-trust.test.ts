@@ -5,10 +5,11 @@
 import { expect } from "bun:test";
 import { axeFindings, linkOf, linkSecond, newPerson, twoPeople } from "./app-page.ts";
 import { appPlace } from "./app-place.ts";
-import { appSuite, appTest } from "./app-suite.ts";
+import { appSuite, appTest, sharedPeople } from "./app-suite.ts";
 
 const suite = appSuite(appPlace({}), { isWithoutWorker: true });
 const { app, scratch } = suite;
+const together = sharedPeople(suite, ["Hana", "Ivo"]);
 
 appTest(
   "each device has its name, its time and who added it; and keys are replaced by a press",
@@ -72,42 +73,42 @@ appTest(
 );
 
 appTest(
-  "both see the same numbers and picture, and what was compared is remembered",
-  async () => {
-    const { alice, bob } = await twoPeople(suite.browser, app, ["Fay", "Gil"], scratch);
-    const shown = async (person: typeof alice) => {
-      await person.press("Check who this is");
-      await person.page.until("document.querySelector('.cells')", "the picture");
-      return person.page.evaluate(
-        "[document.querySelector('.fingerprint').textContent, document.querySelector('.cells').innerHTML]",
+  "a stranger who takes a friend's name is told apart",
+  () =>
+    together(async ({ alice }) => {
+      const other = await newPerson(suite.browser, await linkOf(alice), "I\u200bvo", scratch);
+      await other.press("Open conversation");
+      await other.say("it's me");
+      const names = "[...document.querySelectorAll('.row .name')].map((one) => one.textContent)";
+      await alice.page.until(`${names}.length === 2`, "the request");
+      await alice.page.until(
+        `${names}.every((one) => /^~?Ivo \\(wp.*…/.test(one)) && new Set(${names}).size === 2`,
+        "two names",
       );
-    };
-    expect(await shown(alice)).toEqual(await shown(bob));
-    await alice.press("We have compared them");
-    const said =
-      "document.querySelector('dialog .good')?.textContent.includes('no key has changed')";
-    await alice.page.until(said, "that they were compared");
-    await alice.close();
-    await alice.press("Check who this is");
-    await alice.page.until(said, "that they were compared");
-    await bob.page.until(`!${said}`, "that Bob has not");
-  },
+    }),
   240_000,
 );
 
 appTest(
-  "a stranger who takes a friend's name is told apart",
-  async () => {
-    const { alice } = await twoPeople(suite.browser, app, ["Hana", "Ivo"], scratch);
-    const other = await newPerson(suite.browser, await linkOf(alice), "I\u200bvo", scratch);
-    await other.press("Open conversation");
-    await other.say("it's me");
-    const names = "[...document.querySelectorAll('.row .name')].map((one) => one.textContent)";
-    await alice.page.until(`${names}.length === 2`, "the request");
-    await alice.page.until(
-      `${names}.every((one) => /^~?Ivo \\(wp.*…/.test(one)) && new Set(${names}).size === 2`,
-      "two names",
-    );
-  },
+  "both see the same numbers and picture, and what was compared is remembered",
+  () =>
+    together(async ({ alice, bob }) => {
+      const shown = async (person: typeof alice) => {
+        await person.press("Check who this is");
+        await person.page.until("document.querySelector('.cells')", "the picture");
+        return person.page.evaluate(
+          "[document.querySelector('.fingerprint').textContent, document.querySelector('.cells').innerHTML]",
+        );
+      };
+      expect(await shown(alice)).toEqual(await shown(bob));
+      await alice.press("We have compared them");
+      const said =
+        "document.querySelector('dialog .good')?.textContent.includes('no key has changed')";
+      await alice.page.until(said, "that they were compared");
+      await alice.close();
+      await alice.press("Check who this is");
+      await alice.page.until(said, "that they were compared");
+      await bob.page.until(`!${said}`, "that Bob has not");
+    }),
   240_000,
 );

@@ -22,7 +22,7 @@ import {
   twoPeople,
 } from "./app-page.ts";
 import { appPlace } from "./app-place.ts";
-import { appSuite, appTest } from "./app-suite.ts";
+import { appSuite, appTest, sharedPeople } from "./app-suite.ts";
 import { type Network, openNetwork } from "./network.ts";
 
 /**
@@ -45,6 +45,7 @@ afterAll(() => network.close());
 
 const two = (names: readonly [string, string], browser = suite.browser) =>
   twoPeople(browser, app, names, scratch);
+const together = sharedPeople(suite, ["Gil", "Hal"]);
 
 appTest(
   "two people meet by a link and talk through a restart, a loss of network and a second tab, each message once",
@@ -227,24 +228,28 @@ appTest(
 
 appTest(
   "a new version says that it is there, and is taken by a press, with what was typed",
-  async () => {
-    const { alice: gil } = await two(["Gil", "Hal"]);
-    await gil.page.call("Page.reload", {});
-    await gil.page.until("navigator.serviceWorker.controller !== null", "the page from the worker");
-    await gil.fill("textarea", "in the middle of");
-    const shown = "JSON.parse(document.querySelector('meta[name=waypost-node]').content).relayUrl";
-    const before = String(await gil.page.evaluate(shown));
-    const after = before.endsWith("/") ? before.slice(0, -1) : `${before}/`;
-    await suite.nodes.stop();
-    suite.nodes = await start({ relay: relayAt(after) });
-    await gil.page.evaluate(
-      "navigator.serviceWorker.getRegistration().then((one) => one.update())",
-    );
-    await gil.press("Load it");
-    await gil.page.until(`${shown} === ${JSON.stringify(after)}`, "the new version", 60_000);
-    const field = "document.querySelector('.composer textarea')?.value === 'in the middle of'";
-    await gil.page.until(field, "what was typed", 60_000);
-  },
+  () =>
+    together(async ({ alice: gil }) => {
+      await gil.page.call("Page.reload", {});
+      await gil.page.until(
+        "navigator.serviceWorker.controller !== null",
+        "the page from the worker",
+      );
+      await gil.fill("textarea", "in the middle of");
+      const shown =
+        "JSON.parse(document.querySelector('meta[name=waypost-node]').content).relayUrl";
+      const before = String(await gil.page.evaluate(shown));
+      const after = before.endsWith("/") ? before.slice(0, -1) : `${before}/`;
+      await suite.nodes.stop();
+      suite.nodes = await start({ relay: relayAt(after) });
+      await gil.page.evaluate(
+        "navigator.serviceWorker.getRegistration().then((one) => one.update())",
+      );
+      await gil.press("Load it");
+      await gil.page.until(`${shown} === ${JSON.stringify(after)}`, "the new version", 60_000);
+      const field = "document.querySelector('.composer textarea')?.value === 'in the middle of'";
+      await gil.page.until(field, "what was typed", 60_000);
+    }),
   120_000,
 );
 
@@ -284,38 +289,38 @@ appTest(
 
 appTest(
   "a second device is linked by its code, gets what was said and a large file when it asks, and speaks as the same person",
-  async () => {
-    const { alice, bob } = await two(["Gil", "Hal"]);
-    const bytes = crypto.getRandomValues(new Uint8Array(65_521));
-    // More than devices give each other unasked.
-    const large = new Uint8Array(8_400_000).map((_, i) => bytes[i % bytes.length] ?? 0);
-    await Bun.write(join(scratch, "large.raw"), large);
-    await choose(bob, ".composer input[type=file]", join(scratch, "large.raw"));
-    await bob.press("Send");
-    await alice.sees("large.raw", 240_000);
-    const second = await linkSecond(suite.browser, app, alice, scratch);
-    await openRow(second);
-    await second.sees("hello Gil");
+  () =>
+    together(async ({ alice, bob }) => {
+      const bytes = crypto.getRandomValues(new Uint8Array(65_521));
+      // More than devices give each other unasked.
+      const large = new Uint8Array(8_400_000).map((_, i) => bytes[i % bytes.length] ?? 0);
+      await Bun.write(join(scratch, "large.raw"), large);
+      await choose(bob, ".composer input[type=file]", join(scratch, "large.raw"));
+      await bob.press("Send");
+      await alice.sees("large.raw", 240_000);
+      const second = await linkSecond(suite.browser, app, alice, scratch);
+      await openRow(second);
+      await second.sees("hello Gil");
 
-    const offers = (text: string) =>
-      `document.querySelector('.file .size')?.textContent.endsWith('· ${text}')`;
-    await second.page.until(offers("Load from your other device"), "that it is elsewhere");
-    await second.click(".file");
-    await second.page.until(offers("Save"), "that it came", 240_000);
-    const saved = mkdtempSync(join(scratch, "large-"));
-    await saveTo(second, saved);
-    await second.click(".file");
-    expect(Bun.hash(await savedFile(saved, "large.raw", large.length))).toBe(Bun.hash(large));
+      const offers = (text: string) =>
+        `document.querySelector('.file .size')?.textContent.endsWith('· ${text}')`;
+      await second.page.until(offers("Load from your other device"), "that it is elsewhere");
+      await second.click(".file");
+      await second.page.until(offers("Save"), "that it came", 240_000);
+      const saved = mkdtempSync(join(scratch, "large-"));
+      await saveTo(second, saved);
+      await second.click(".file");
+      expect(Bun.hash(await savedFile(saved, "large.raw", large.length))).toBe(Bun.hash(large));
 
-    await second.say("from the second device");
-    await Promise.all([bob.sees("from the second device"), alice.sees("from the second device")]);
-    expect((await alice.messages()).toSorted()).toEqual([
-      ">from the second device",
-      "hello Gil",
-      "large.raw",
-    ]);
-    await bob.say("to both devices");
-    await Promise.all([alice.sees("to both devices"), second.sees("to both devices")]);
-  },
+      await second.say("from the second device");
+      await Promise.all([bob.sees("from the second device"), alice.sees("from the second device")]);
+      expect((await alice.messages()).toSorted()).toEqual([
+        ">from the second device",
+        "hello Gil",
+        "large.raw",
+      ]);
+      await bob.say("to both devices");
+      await Promise.all([alice.sees("to both devices"), second.sees("to both devices")]);
+    }),
   600_000,
 );
