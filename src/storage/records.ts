@@ -41,6 +41,9 @@ type Standing = { readonly value: Uint8Array; readonly untilMs: number };
 
 const recordOverhead = 64;
 const removal = { kind: "removal", bytes: recordOverhead } as const;
+/** Each may be on a page of its own. */
+const receiptsSweepOf = (receipts: number) =>
+  ({ kind: "sweep", bytes: Math.min(2_048 * receipts, 1024 ** 2) }) as const;
 
 /**
  *   r<key>         when the receipt ends (16 hex digits), and its value
@@ -118,7 +121,7 @@ export class TableReceipts implements Receipts {
         view.remove(`r${end.slice(endDigits)}`);
       }
       return ended.length;
-    }, removal);
+    }, receiptsSweepOf(limit));
   }
 }
 

@@ -58,8 +58,11 @@ export type OpenLocalTable = (
   environment: StoreEnvironment,
 ) => Promise<LocalTable>;
 
-/** A removal frees more than it writes. */
-export type CommitSize = { readonly kind: "record" | "removal"; readonly bytes: number };
+/** A removal, and a sweep of many, free more than they write. */
+export type CommitSize = {
+  readonly kind: "record" | "removal" | "sweep";
+  readonly bytes: number;
+};
 
 /**
  * A table that several processes share, behind a network. What reads or changes it may run

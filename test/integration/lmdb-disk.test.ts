@@ -8,8 +8,9 @@ import { join } from "node:path";
 import type { LedgerCall } from "../../src/core/ledger/calls.ts";
 import type { LogHead } from "../../src/core/trust/log.ts";
 import { verifyConsistency } from "../../src/core/trust/tree.ts";
-import { checkDataFile } from "../../src/plugins/lmdb/data-file.ts";
+import { checkDataFile, openRoot, tablesOf } from "../../src/plugins/lmdb/data-file.ts";
 import { lmdbPlugin } from "../../src/plugins/lmdb/lmdb.ts";
+import { exportRecords } from "../../src/plugins/lmdb/maintenance.ts";
 import { type Disk, openDisk } from "../../src/plugins/lmdb/space.ts";
 import { openLmdb } from "../../src/plugins/lmdb/store.ts";
 import {
@@ -297,6 +298,70 @@ describe("a disk without room", () => {
       await freeAll(store, large);
     }
     await store.close();
+  }, 60_000);
+
+  test("never grows beyond its disk while a backup keeps it from using free pages, and goes on after it", async () => {
+    const path = folder();
+    mkdirSync(path, { mode: 0o700 });
+    const disk = smallDisk(join(path, "data.mdb"), 32 * mebibyte);
+    const sizes = { path, reserve_bytes: 8 * mebibyte, free_space_floor_bytes: mebibyte };
+    const store = await openLmdb(optionsOf(lmdbPlugin, sizes), testEnvironment(), { disk });
+    const { mailbox, replay } = store.capabilities;
+    const { stored } = await fillUp(mailbox!, 0, 1_500);
+    await freeAll(store, stored.slice(0, 10_000));
+    const reader = exportRecords(path, () => {});
+    await reader.next();
+    const rest = stored.slice(10_000);
+    const refused = { claims: 0, acks: 0, sweeps: 0 };
+    const count = (what: keyof typeof refused) => () => void refused[what]++;
+    for (let n = 0; refused.acks === 0 || refused.claims === 0; n++) {
+      const tags = Array.from({ length: 8 }, (_, k) => `${8 * n + k}`.padStart(64, "x"));
+      const ack = mailbox!.remove(did(rest[n]! % 4), [id(rest[n]!)], 2_000);
+      await Promise.all([
+        ...tags.map((tag) => replay!.claim(tag, 600_000, 1_000).catch(count("claims"))),
+        ack.catch(count("acks")),
+      ]);
+    }
+    // All has ended.
+    for (let sweep = 0; sweep < 50; sweep++)
+      await mailbox!.expire(30_000, 256).catch(count("sweeps"));
+    expect(disk.usedBytes()).toBeLessThanOrEqual(disk.bytes);
+    expect(refused.sweeps).toBeGreaterThan(0);
+    await reader.return(undefined);
+    while ((await mailbox!.expire(30_000, 256)) > 0);
+    expect(await replay!.claim("one more", 600_000, 1_000)).toBe(true);
+    expect(disk.usedBytes()).toBeLessThanOrEqual(disk.bytes);
+    disk.bytes *= 2;
+    await storesAgain(mailbox!, 100_000);
+    await store.close();
+  }, 60_000);
+
+  test("writes reads and acknowledgements in records of a page at most, which need no free pages side by side", async () => {
+    const path = folder();
+    mkdirSync(path, { mode: 0o700 });
+    const disk = smallDisk(join(path, "data.mdb"), 32 * mebibyte);
+    const sizes = { path, reserve_bytes: 8 * mebibyte, free_space_floor_bytes: mebibyte };
+    const store = await openLmdb(optionsOf(lmdbPlugin, sizes), testEnvironment(), { disk });
+    const { mailbox, replay, receipts } = store.capabilities;
+    const { stored } = await fillUp(mailbox!, 0, 6_000);
+    for (let n = 0; ; n++)
+      if ((await receipts!.put(`${n}`, bytesOf(n, 60_000), 5_000).catch(codeOf)) !== undefined)
+        break;
+    const tags = Array.from({ length: 1_000 }, (_, n) => `${n}`.padStart(64, "x"));
+    const claims = tags.map((tag) => replay!.claim(tag, 600_000, 1_000));
+    expect(await Promise.all(claims)).not.toContain(false);
+    await ackAll(mailbox!, stored);
+    expect(await Promise.all(tags.map((tag) => replay!.claim(tag, 600_000, 1_000)))).not.toContain(
+      true,
+    );
+    await store.close();
+    const root = openRoot(path, { readOnly: true });
+    for (const name of ["claims", "acks"] as const) {
+      const lengths = [...tablesOf(root)[name].getRange()].map(({ value }) => value.length);
+      expect(lengths.length).toBeGreaterThan(5);
+      expect(Math.max(...lengths)).toBeLessThan(4_080);
+    }
+    await root.close();
   }, 60_000);
 
   test("takes many acknowledgements at once, also when records have used their part of the reserve", async () => {

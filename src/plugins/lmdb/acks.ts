@@ -16,8 +16,11 @@ const entryBytes = 12;
 /** So many acknowledgements cost a start nothing that is noticed. */
 const entriesMin = 65_536;
 const recordsMax = 65_536;
+/** A record that takes half of a page: while the disk is full. */
+const entriesWhenTight = 160;
 /** Pages that a sweep writes for records that go, at most about: 512 KiB. */
 const pagesPerSweep = 128;
+const pagesWhenTight = 16;
 
 type Ack = { readonly slot: number; readonly arrival: number };
 
@@ -112,7 +115,8 @@ export class Acks {
    * Removes the oldest records while there are many; the commit must write the pages of their rows.
    */
   sweep(batch: CommitBatch, pages: IndexPages): void {
-    for (let written = 0; this.areMany && written < pagesPerSweep; ) {
+    const most = this.environment.isTight ? pagesWhenTight : pagesPerSweep;
+    for (let written = 0; this.areMany && written < most; ) {
       const { number, entries } = this.records.shift()!;
       const key = orderedKey(number);
       for (const ack of decodeAcks(key, this.environment.borrow("acks", key)!)) {
@@ -133,11 +137,14 @@ export class Acks {
   }
 
   finish(batch: CommitBatch): void {
-    const { deciding, next } = this;
-    if (deciding.length === 0) return;
-    const key = orderedKey(next);
-    batch.add("acks", key, sealed(key, encodeAcks(deciding)));
-    this.keep({ number: next, entries: deciding.length });
+    const { deciding, environment } = this;
+    const most = environment.isTight ? entriesWhenTight : deciding.length;
+    for (let at = 0; at < deciding.length; at += most) {
+      const acks = deciding.slice(at, at + most);
+      const key = orderedKey(this.next);
+      batch.add("acks", key, sealed(key, encodeAcks(acks)));
+      this.keep({ number: this.next, entries: acks.length });
+    }
     this.deciding = [];
   }
 }

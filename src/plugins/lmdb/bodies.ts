@@ -26,6 +26,12 @@ const packedPerCommit = 128;
 const movedPerCommit = 512;
 /** Freeing touches scattered pages: it waits until so many are not needed, or for a sweep. */
 const blocksFreedPerCommit = 512;
+/**
+ * While the disk is full: each may be on a page of its own, which is written to a free one. Where
+ * few of these can be used, the reserve has room for so many.
+ */
+const blocksFreedWhenTight = 64;
+const freePagesPerBlock = 2;
 
 /** Rows that need a block, and the bytes of their bodies. */
 type Need = { rows: number; bytes: number };
@@ -203,12 +209,18 @@ export class Bodies {
   /** Before `finish`: frees blocks of earlier commits that no row needs, a bounded number. */
   free(batch: CommitBatch): void {
     let freed = 0;
+    const most = this.environment.isTight ? this.freedWhenTight() : blocksFreedPerCommit;
     for (const block of this.unneeded) {
       if (block >= this.next) continue;
-      if (freed++ >= blocksFreedPerCommit) return;
+      if (freed++ >= most) return;
       batch.remove("blocks", orderedKey(block));
       this.unneeded.delete(block);
     }
+  }
+
+  private freedWhenTight(): number {
+    const usable = this.environment.usablePageBytes() / 4_096 / freePagesPerBlock;
+    return Math.min(Math.max(Math.floor(usable), blocksFreedWhenTight), blocksFreedPerCommit);
   }
 
   /**

@@ -22,6 +22,8 @@ import {
   databaseNames,
   formatKey,
   formatStamp,
+  isOlderStateRead,
+  lastTransaction,
   noCounts,
   openChecked,
   type RecordCounts,
@@ -38,20 +40,14 @@ import {
   type Disk,
   openDisk,
   openSpaceGuard,
+  refusalsOf,
   type SpaceGuard,
   type SpaceLimits,
-  type WriteKind,
   type WriteSize,
 } from "./space.ts";
 
 const commitMsMax = minuteMs;
 const readersMax = 4_096;
-/**
- * What a commit of stores writes besides: pages of trees, and for each store a part of a page of
- * the index.
- */
-const commitBytes = 256 * 1024;
-const bytesPerStore = 1_024;
 
 type EnvironmentOptions = {
   readonly path: string;
@@ -170,6 +166,8 @@ export class Environment {
   private readonly parts: ((batch: CommitBatch) => void)[] = [];
   private readonly space: SpaceGuard;
   private failure: StoreError | null = null;
+  /** Bytes of free pages after a transaction, and after the one before. */
+  private free = { transaction: 0, before: 0, now: 0 };
   private closed: Promise<void> | null = null;
   /** How many records each table has once the commit at hand is on disk. */
   private readonly counts: RecordCounts;
@@ -194,6 +192,7 @@ export class Environment {
     this.space = openSpaceGuard(disk, options.space, {
       log,
       pagesFree: () => this.freePageBytes(),
+      pagesUsable: () => this.usablePageBytes(),
     });
   }
 
@@ -279,7 +278,8 @@ export class Environment {
     this.checkFailure();
     this.isCommitting = true;
     try {
-      const refusals = this.refusals(operations, this.held.data.checkAlone());
+      const end = this.held.data.checkAlone();
+      const refusals = refusalsOf(operations, (size) => this.checkWrite(size, end));
       const batch = new CommitBatch();
       const answers = operations.map(
         (operation) => refusals.get(operation) ?? answerOf(operation, batch),
@@ -298,37 +298,9 @@ export class Environment {
     }
   }
 
-  /** The operations for which there is no room in a file whose pages end there. */
-  private refusals(
-    operations: readonly WriteOperation[],
-    end: number,
-  ): Map<WriteOperation, Refusal> {
-    const sizes = new Map<WriteKind, number>();
-    for (const { size } of operations)
-      sizes.set(size.kind, (sizes.get(size.kind) ?? perCommit(size)) + perOperation(size));
-    const refusals = new Map<WriteOperation, Refusal>();
-    for (const [kind, bytes] of sizes) {
-      const refusal = this.refusalOf({ kind, bytes }, end);
-      if (refusal === null) continue;
-      const [first, ...others] = operations.filter(({ size }) => size.kind === kind);
-      // Large ones that have no room together go one by one.
-      const { size } = first as WriteOperation;
-      const alone = { kind, bytes: perCommit(size) + perOperation(size) };
-      const isRoomForOne = kind === "large" && this.refusalOf(alone, end) === null;
-      const refused = isRoomForOne ? others : [first as WriteOperation, ...others];
-      for (const operation of refused) refusals.set(operation, refusal);
-    }
-    return refusals;
-  }
-
-  private refusalOf(size: WriteSize, end: number): Refusal | null {
-    try {
-      this.held.data.checkPlace();
-      this.space.checkRoom(size, end);
-      return null;
-    } catch (error) {
-      return new Refusal(error);
-    }
+  private checkWrite(size: WriteSize, end: number): void {
+    this.held.data.checkPlace();
+    this.space.checkRoom(size, end);
   }
 
   /** One transaction that the library's thread runs alone: nothing of it waits for this thread. */
@@ -399,6 +371,26 @@ export class Environment {
     return Math.max(this.held.disk.usedBytes() - used, 0);
   }
 
+  /**
+   * Free pages that a commit may use: not those that the last one freed, and none while an older
+   * state is read.
+   */
+  usablePageBytes(): number {
+    const transaction = lastTransaction(this.held.root);
+    if (isOlderStateRead(this.held.root)) return 0;
+    if (transaction !== this.free.transaction) {
+      const isNext = transaction === this.free.transaction + 1;
+      const before = isNext ? this.free.now : Number.POSITIVE_INFINITY;
+      this.free = { transaction, before, now: this.freePageBytes() };
+    }
+    return Math.min(this.free.before, this.free.now);
+  }
+
+  /** Whether a commit should write small records, and no more than it must. */
+  get isTight(): boolean {
+    return this.space.isTight();
+  }
+
   /** Throws when writes are refused, or will be soon. */
   checkReady(): void {
     this.checkOpen();
@@ -448,10 +440,6 @@ export class Environment {
 function unreadable(cause: unknown): StoreError {
   return new StoreError("unavailable", `the store can't be read: ${errorText(cause)}`, { cause });
 }
-
-const isStore = ({ kind }: WriteSize): boolean => kind === "store" || kind === "large";
-const perCommit = (size: WriteSize): number => (isStore(size) ? commitBytes : 0);
-const perOperation = (size: WriteSize): number => size.bytes + (isStore(size) ? bytesPerStore : 0);
 
 function answerOf({ decide }: WriteOperation, batch: CommitBatch): unknown {
   try {

@@ -135,12 +135,20 @@ export class DiskMailbox extends IndexedMailbox implements Mailbox {
   }
 
   async expire(nowMs: number, limit: number): Promise<number> {
-    const freed = await this.environment.join(sweepOf(limit), () => {
-      this.isFreeing = true;
-      return this.index.expire(nowMs, limit);
+    const freed = await this.sweep(nowMs, limit).catch((error: unknown) => {
+      const isTooMuch = error instanceof StoreError && error.code === "unavailable";
+      if (!isTooMuch || limit <= rowsWhenTight) throw error;
+      return this.sweep(nowMs, rowsWhenTight);
     });
     if (freed < limit && this.bodies.areManySparse) await this.pack();
     return freed;
+  }
+
+  private sweep(nowMs: number, limit: number): Promise<number> {
+    return this.environment.join(sweepOf(limit), () => {
+      this.isFreeing = true;
+      return this.index.expire(nowMs, limit);
+    });
   }
 
   /** Not on a full disk: what is packed is written before its blocks are free. */
@@ -192,9 +200,11 @@ const stored: StoreOutcome = { kind: "stored" };
 const largeBytes = 64 * 1_024;
 /** One record, and pages of trees. */
 const acksOf = (rows: number) => ({ kind: "removal", bytes: 4_096 + 64 * rows }) as const;
-/** Each row may be on another page of the index, and acknowledgements before it. */
+/** Each row may be on another page of the index, with acknowledgements and blocks before it. */
 const sweepOf = (rows: number) =>
-  ({ kind: "sweep", bytes: Math.min(2_048 * rows, 4 * 1024 ** 2) + 512 * 1024 }) as const;
+  ({ kind: "sweep", bytes: Math.min(2_048 * rows, 4 * 1024 ** 2) + 160 * 1024 }) as const;
+/** A sweep that finds room where hardly any is left. */
+const rowsWhenTight = 32;
 /** Each row that moves may be on another page of the index. */
 const packing = { kind: "store", bytes: 2.5 * 1024 ** 2 } as const;
 const noBytes = new Uint8Array(0);

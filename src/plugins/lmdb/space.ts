@@ -1,5 +1,6 @@
 /** The room that a data file has: on its disk, behind its pages, and inside of it. */
 import { closeSync, fstatSync, ftruncateSync, openSync, statfsSync } from "node:fs";
+import { Refusal } from "../../storage/batcher.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { lastCommit } from "./data-file.ts";
 import { unusable } from "./lmdb.ts";
@@ -20,8 +21,12 @@ export type Disk = {
   close(): void;
 };
 
-/** What kind of write asks: how much of the reserve it may use. */
-export type WriteKind = "large" | "store" | "record" | "claim" | "removal" | "sweep";
+/**
+ * What kind of write asks: how much of the reserve it may use. In this order the kinds of a commit
+ * get their room.
+ */
+const writeKinds = ["sweep", "removal", "claim", "record", "store", "large"] as const;
+export type WriteKind = (typeof writeKinds)[number];
 export type WriteSize = { readonly kind: WriteKind; readonly bytes: number };
 
 export type SpaceLimits = {
@@ -38,17 +43,18 @@ type Left = { readonly behind: number; readonly inside: number; readonly both: n
 /**
  * Free pages are scattered: a large body may find too few of them side by side, and takes of the
  * reserve none the less. Then it must leave as many more free ones, which serve as well what writes
- * single pages. What frees pages has the rest.
+ * single pages: reads, acknowledgements and sweeps (`isTight`). What frees pages has the rest, but
+ * as long as a backup keeps it from using them it leaves what it needs afterwards.
  */
 const left: Readonly<Record<WriteKind, Left>> = {
   large: { behind: 1, inside: 1 / 8, both: 3 / 4 },
   store: { behind: 1, inside: 1 / 8, both: 3 / 4 },
   record: { behind: 1 / 2, inside: 3 / 32, both: 3 / 8 },
-  claim: { behind: 1 / 4, inside: 1 / 16, both: 9 / 32 },
-  removal: { behind: 1 / 32, inside: 1 / 64, both: 3 / 64 },
-  sweep: { behind: 1 / 64, inside: 1 / 128, both: 5 / 128 },
+  claim: { behind: 3 / 8, inside: 1 / 16, both: 9 / 32 },
+  removal: { behind: 3 / 16, inside: 1 / 64, both: 3 / 64 },
+  sweep: { behind: 1 / 8, inside: 1 / 128, both: 5 / 128 },
 };
-/** They write single pages, and the node must read and free on a full disk. */
+/** The node must read and free on a full disk. */
 const freeing: readonly WriteKind[] = ["claim", "removal", "sweep"];
 
 /** With so many reserves left, the store is not ready. */
@@ -57,11 +63,18 @@ const lowReserves = 3;
 export type SpaceGuard = {
   /** Throws when there is no room for a write to a file whose pages end there. */
   readonly checkRoom: (size: WriteSize, end: number) => void;
+  /** Whether the last write that asked did not find the whole reserve. */
+  readonly isTight: () => boolean;
   /**
    * Whether little is left on the disk and inside the file, which it logs once. Asked each minute
    * too, because others may fill the disk long before the file must become longer.
    */
   readonly isLow: () => boolean;
+};
+
+type GuardedFile = Pick<StoreEnvironment, "log"> & {
+  readonly pagesFree: () => number;
+  readonly pagesUsable: () => number;
 };
 
 /** Where the pages end, and the room behind them in the file, in bytes. */
@@ -75,20 +88,22 @@ type FileEnd = { readonly end: number; readonly behind: number };
  * short.
  *
  * A store needs room for twice its bytes beyond a reserve; a smaller write may use half of the
- * reserve, and removals nearly all of it, so that a full node still answers pulls and
- * acknowledgements. When no more room can be set aside, writes go on only as long as enough pages
- * inside the file are free, and as the reserve has enough for removals.
+ * reserve, and removals most of it, so that a full node still answers pulls and acknowledgements.
+ * When no more room can be set aside, writes go on only as long as enough pages inside the file can
+ * be used, and as the reserve has enough for removals.
  * Source: rules section 3 (507 `storage_full`); the behavior of the library was measured.
  *
- * `pagesFree` returns how many bytes of pages inside the file are free.
+ * `pagesFree` returns how many bytes of pages inside the file are free, and `pagesUsable` how many
+ * of them a commit may use.
  */
 export function openSpaceGuard(
   disk: Disk,
   { floorBytes, reserveBytes }: SpaceLimits,
-  { log, pagesFree }: Pick<StoreEnvironment, "log"> & { readonly pagesFree: () => number },
+  { log, pagesFree, pagesUsable }: GuardedFile,
 ): SpaceGuard {
   /** What was logged since there was enough. */
   const logged = new Set<string>();
+  let isTight = false;
 
   function logOnce(level: "warn" | "error", message: string): void {
     if (!logged.has(message)) log(level, message);
@@ -127,14 +142,16 @@ export function openSpaceGuard(
   function admits({ kind, bytes }: WriteSize, at: FileEnd): boolean {
     const { behind, inside, both } = left[kind];
     const room = roomOf(2 * bytes + reserveBytes, at);
-    if (room >= 2 * bytes + reserveBytes * behind) return true;
-    const free = pagesFree();
-    const isLeft = room + free >= 2 * bytes + reserveBytes * both;
-    if (freeing.includes(kind))
-      return isLeft && room >= reserveBytes * inside && free >= 2 * bytes + reserveBytes / 32;
+    isTight = room < 2 * bytes + reserveBytes;
+    const isFreeing = freeing.includes(kind);
+    // Reads and acknowledgements write less than their bytes, and pages of trees.
+    const most = kind === "claim" || kind === "removal" ? bytes : 2 * bytes;
+    if (room >= most + reserveBytes * behind) return true;
+    const free = pagesUsable();
+    if (room < (isFreeing ? 0 : most) + reserveBytes * inside) return false;
+    if (room + free < 2 * bytes + reserveBytes * both) return false;
     // A change copies the pages above it: four times the bytes, and a margin.
-    const isRoomInside = free >= 4 * bytes + reserveBytes / 4;
-    return isLeft && isRoomInside && room >= 2 * bytes + reserveBytes * inside;
+    return free >= (isFreeing ? 2 : 4) * bytes + reserveBytes / (isFreeing ? 32 : 4);
   }
 
   function checkRoom(size: WriteSize, end: number): void {
@@ -145,7 +162,86 @@ export function openSpaceGuard(
       "the disk is full for this store",
     );
   }
-  return { checkRoom, isLow };
+  return { checkRoom, isTight: () => isTight, isLow };
+}
+
+// -------------------------------------------------------------------------------------- one commit
+
+/**
+ * What a commit writes besides, by kind: pages of trees, and for each store a part of a page of
+ * the index.
+ */
+const perCommit: Readonly<Record<WriteKind, number>> = {
+  large: 256 * 1024,
+  store: 256 * 1024,
+  record: 0,
+  claim: 64 * 1024,
+  removal: 64 * 1024,
+  sweep: 0,
+};
+const perStore = 1_024;
+
+type Sized = { readonly size: WriteSize };
+
+/** Of these the first ones that find room are taken, where all together find none. */
+const inPart: readonly WriteKind[] = [...freeing, "large"];
+
+/**
+ * The operations of a commit for which `check` throws, all of a kind or those behind the first
+ * ones. What a kind takes is gone for the next.
+ */
+export function refusalsOf<Operation extends Sized>(
+  operations: readonly Operation[],
+  check: (size: WriteSize) => void,
+): Map<Operation, Refusal> {
+  const refusals = new Map<Operation, Refusal>();
+  const sizes = new Map<WriteKind, number>();
+  for (const { size } of operations)
+    sizes.set(size.kind, (sizes.get(size.kind) ?? perCommit[size.kind]) + bytesOf(size));
+  let before = 0;
+  for (const kind of writeKinds) {
+    const bytes = sizes.get(kind);
+    if (bytes === undefined) continue;
+    const refusal = refusalBy(check, { kind, bytes: before + bytes });
+    if (refusal === null) before += bytes;
+    else {
+      const ofKind = operations.filter(({ size }) => size.kind === kind);
+      const first = inPart.includes(kind) ? fitting(ofKind, check, before) : { count: 0, bytes: 0 };
+      before += first.bytes;
+      for (const operation of ofKind.slice(first.count)) refusals.set(operation, refusal);
+    }
+  }
+  return refusals;
+}
+
+const bytesOf = ({ kind, bytes }: WriteSize): number =>
+  bytes + (kind === "store" || kind === "large" ? perStore : 0);
+
+function refusalBy(check: (size: WriteSize) => void, size: WriteSize): Refusal | null {
+  try {
+    check(size);
+    return null;
+  } catch (error) {
+    return new Refusal(error);
+  }
+}
+
+/** How many of the operations find room, from the first one on: all are of one kind. */
+function fitting(
+  operations: readonly Sized[],
+  check: (size: WriteSize) => void,
+  before: number,
+): { readonly count: number; readonly bytes: number } {
+  const { kind } = operations[0]!.size;
+  let fits = { count: 0, bytes: 0 };
+  for (let tooMany = operations.length; tooMany - fits.count > 1; ) {
+    const count = Math.floor((fits.count + tooMany) / 2);
+    const some = operations.slice(0, count);
+    const bytes = some.reduce((sum, { size }) => sum + bytesOf(size), perCommit[kind]);
+    if (refusalBy(check, { kind, bytes: before + bytes }) === null) fits = { count, bytes };
+    else tooMany = count;
+  }
+  return fits;
 }
 
 /** The disk below a data file that exists. */

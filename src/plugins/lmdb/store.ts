@@ -278,7 +278,7 @@ class DiskClaims implements Replay {
     const { environment, claims } = this;
     environment.checkOpen();
     if (limit <= 0 || claims.firstEndMs > nowMs) return 0;
-    return environment.join(sweep, (batch) => {
+    return environment.join(claimsSweepOf(limit), (batch) => {
       const freed = claims.expire(nowMs, limit);
       const firstMs = Math.min(claims.firstEndMs, Number.MAX_SAFE_INTEGER);
       const over = { start: orderedKey(0), end: orderedKey(firstMs), limit };
@@ -288,7 +288,9 @@ class DiskClaims implements Replay {
   }
 }
 
-const sweep = { kind: "sweep", bytes: 64 } as const;
+/** Records of claims lie side by side. */
+const claimsSweepOf = (claims: number) =>
+  ({ kind: "sweep", bytes: Math.min(1_024 * claims, 1024 ** 2) }) as const;
 
 export function claimsIn(key: Uint8Array, record: Uint8Array): TagClaim[] {
   return JSON.parse(decoder.decode(unsealed(key, record, "a record of claims"))) as TagClaim[];
