@@ -4,6 +4,8 @@
  * nothing else.
  */
 
+import { dlopen } from "bun:ffi";
+import { connect } from "node:net";
 import { utf8 } from "../../src/core/codec/bytes.ts";
 import {
   createEgress,
@@ -14,6 +16,7 @@ import {
 } from "../../src/nodes/egress/egress.ts";
 import { inboxCertificate, inboxKey } from "../support/certificates.ts";
 import { relayDefault } from "../support/settings.ts";
+import { pause } from "../support/wait.ts";
 
 /** What a test has opened, in order. */
 export const cleanups: (() => unknown)[] = [];
@@ -51,6 +54,32 @@ export function serve(respond: (request: Request) => Response | Promise<Response
   });
   cleanups.push(() => server.stop(true));
   return server.port as number;
+}
+
+/**
+ * A port that takes no further connection and refuses none: its queue is full, and no one accepts.
+ * Linux only.
+ */
+export async function fullPort(): Promise<number> {
+  const { symbols: calls } = dlopen("libc.so.6", {
+    socket: { args: ["i32", "i32", "i32"], returns: "i32" },
+    listen: { args: ["i32", "i32"], returns: "i32" },
+    getsockname: { args: ["i32", "ptr", "ptr"], returns: "i32" },
+    close: { args: ["i32"], returns: "i32" },
+  });
+  const descriptor = calls.socket(2, 1, 0);
+  cleanups.push(() => calls.close(descriptor));
+  calls.listen(descriptor, 0);
+  const [address, length] = [new Uint8Array(16), Uint32Array.of(16)];
+  calls.getsockname(descriptor, address, length);
+  const port = new DataView(address.buffer).getUint16(2);
+  for (let n = 0; n < 3; n++) {
+    const socket = connect({ host: "127.0.0.1", port });
+    socket.on("error", () => undefined);
+    cleanups.push(() => socket.destroy());
+  }
+  await pause(50, "the connections that fill the queue");
+  return port;
 }
 
 /** A server that writes what a test says, byte for byte. */

@@ -4,12 +4,14 @@
  */
 import { afterEach, describe, expect, test } from "bun:test";
 import { hostLimits } from "../../src/nodes/egress/host-limiter.ts";
+import { pause } from "../support/wait.ts";
 import {
   at,
   cleanUp,
   cleanups,
   egress,
   egressSettings,
+  fullPort,
   post,
   serve,
   serveRaw,
@@ -275,6 +277,39 @@ describe("a destination's share of the node", () => {
     await Promise.all(stuck);
     expect(sender.stats()).toEqual({ active: 0, waiting: 0, destinations: 0 });
   });
+
+  test.if(process.platform === "linux")(
+    "a request that gives way, or that the node ends, waits for neither a name nor a connection",
+    async () => {
+      let nowMs = 0;
+      const hole = await fullPort();
+      const never = new Promise<never>(() => undefined);
+      const sender = egress({
+        now: () => nowMs,
+        requestsMax: 4,
+        resolve: (host) => (host.startsWith("never") ? never : Promise.resolve(["127.0.0.1"])),
+      });
+      const began = performance.now();
+      const stuck = [`http://never.waypost.net:8080/`, `http://hole.waypost.net:${hole}/`].map(
+        (endpoint) => post(sender, endpoint, { client: "network", timeoutMs: 30_000 }),
+      );
+      await pause(20, "both are looking up or connecting");
+      nowMs = 1_000;
+      const port = serve(() => new Response("ok"));
+      const beside = [1, 2].map(() =>
+        post(sender, `http://127.0.0.1:${port}/`, { client: "network" }),
+      );
+      for (const answer of await Promise.all(beside)) expect(verdict(answer)).toEqual([200, null]);
+      for (const answer of await Promise.all(stuck))
+        expect(verdict(answer)).toEqual([null, "upstream_timeout"]);
+      const last = post(sender, `http://hole.waypost.net:${hole}/`, { timeoutMs: 30_000 });
+      await pause(20, "it is connecting");
+      sender.close();
+      expect(verdict(await last)).toEqual([null, "destination_unavailable"]);
+      expect(performance.now() - began).toBeLessThan(1_500);
+      expect(sender.stats()).toMatchObject({ active: 0, waiting: 0 });
+    },
+  );
 
   test("five failures open the circuit, thirty seconds later a trial decides", async () => {
     let healthy = false;

@@ -298,13 +298,13 @@ async function sendRequest(
   request: PlacedRequest,
 ): Promise<EgressAnswer> {
   const { place } = request;
-  const found = await addressesOf(state, endpoint);
-  if (found === null) return unavailable;
+  const found = await addressesOf(state, endpoint, place.abort.signal);
+  if (found === null) return place.end ?? unavailable;
   const own = { allowPrivate: state.rules.allowPrivate, ownAddresses: ownAddresses() };
   if (found.length > addressesMax || !decideAddresses(endpoint, found, own)) return refused;
   place.address = found[0] ?? null;
-  const address = await reachable(state, endpoint, { addresses: found, deadlineMs: place.untilMs });
-  if (address === null) return place.untilMs <= state.now() ? timedOut : unavailable;
+  const address = await reachable(state, endpoint, { addresses: found, place });
+  if (address === null) return place.end ?? (place.untilMs <= state.now() ? timedOut : unavailable);
   const answer =
     place.end ?? (await sendPinned(endpoint, address, request, state.options.ca ?? []));
   if (answer.error === null || answer.error === "invalid_answer")
@@ -316,14 +316,16 @@ async function sendRequest(
 async function addressesOf(
   state: EgressState,
   endpoint: ServiceEndpoint,
+  signal: AbortSignal,
 ): Promise<readonly string[] | null> {
   if (parseAddress(endpoint.host) !== null) return [endpoint.host];
+  const ended = new Promise<null>((resolve) => {
+    signal.addEventListener("abort", () => resolve(null));
+  });
+  const resolving = (state.options.resolve ?? systemResolver)(endpoint.host);
   try {
-    const found = await withDeadline(
-      (state.options.resolve ?? systemResolver)(endpoint.host),
-      resolveMs,
-    );
-    return found === late || found.length === 0 ? null : found;
+    const found = await withDeadline(Promise.race([resolving, ended]), resolveMs);
+    return found === late || found === null || found.length === 0 ? null : found;
   } catch {
     return null;
   }
@@ -336,17 +338,18 @@ async function addressesOf(
 async function reachable(
   state: EgressState,
   endpoint: ServiceEndpoint,
-  among: { readonly addresses: readonly string[]; readonly deadlineMs: number },
+  among: { readonly addresses: readonly string[]; readonly place: RequestPlace },
 ): Promise<string | null> {
+  const { untilMs: deadlineMs, abort } = among.place;
   const known = state.recent.get(endpoint.origin);
   if (known !== undefined && state.now() < known.untilMs && among.addresses.includes(known.address))
     return known.address;
-  const untilMs = Math.min(among.deadlineMs, state.now() + state.options.settings.connect_timeout);
+  const untilMs = Math.min(deadlineMs, state.now() + state.options.settings.connect_timeout);
   for (const [i, address] of among.addresses.entries()) {
     // Each address gets an equal share of what is left, so that a silent one can't starve the next.
     const shareMs = (untilMs - state.now()) / (among.addresses.length - i);
-    if (shareMs < 1) return null;
-    if (await canConnect(address, endpoint.port, shareMs)) return address;
+    if (shareMs < 1 || abort.signal.aborted) return null;
+    if (await canConnect({ address, port: endpoint.port }, shareMs, abort.signal)) return address;
   }
   return null;
 }
@@ -447,7 +450,11 @@ function tlsOf(host: string, address: string, ca: readonly string[]) {
  * Whether a TCP connection to the address succeeds in time. `fetch` has no limit for
  * connecting, so a destination that has not answered lately gets a test connection first.
  */
-function canConnect(address: string, port: number, timeoutMs: number): Promise<boolean> {
+function canConnect(
+  { address, port }: { readonly address: string; readonly port: number },
+  timeoutMs: number,
+  signal: AbortSignal,
+): Promise<boolean> {
   return new Promise((resolve) => {
     const socket = connect({ host: address, port });
     const endAttempt = (connected: boolean) => {
@@ -458,6 +465,7 @@ function canConnect(address: string, port: number, timeoutMs: number): Promise<b
       resolve(connected);
     };
     const timer = setTimeout(() => endAttempt(false), timeoutMs);
+    signal.addEventListener("abort", () => endAttempt(false));
     socket.once("connect", () => endAttempt(true));
     socket.on("error", () => endAttempt(false));
   });
