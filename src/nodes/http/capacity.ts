@@ -30,6 +30,9 @@ const delayedRefusalsMax = 4_096;
  */
 export const countedBytesMin = 16 * 1024;
 
+/** Bodies of one network that arrive also when others have filled three quarters of the room. */
+const littleBytesMax = 128 * 1024;
+
 // -------------------------------------------------------------------------------------- fair share
 
 /**
@@ -52,12 +55,19 @@ type ShareOptions = {
    * together.
    */
   readonly shrinks?: boolean;
+  /**
+   * Of a share that shrinks, the last quarter is for clients that hold at most so much: fourteen
+   * that each take half of what is left, one after the other, would else leave nothing.
+   */
+  readonly littleMax?: number;
   /** Whether a client counts in the total alone. */
   readonly isSpared?: (client: string) => boolean;
 };
 
 export function createFairShare(max: number, options: ShareOptions = {}): FairShare {
-  const { shrinks = false, isSpared = () => false } = options;
+  const { shrinks = false, littleMax = 0, isSpared = () => false } = options;
+  const little = Math.min(littleMax, max / 2);
+  const mostTotal = little > 0 ? max * (3 / 4) : max;
   const held = new Map<string, number>();
   let total = 0;
   const partOf = (client: string, own: number): number =>
@@ -66,7 +76,9 @@ export function createFairShare(max: number, options: ShareOptions = {}): FairSh
     max,
     take(client, amount) {
       const before = held.get(client) ?? 0;
-      if (before + amount > partOf(client, before) || total + amount > max) return false;
+      const isLittle = before + amount <= little;
+      const isWithin = before + amount <= partOf(client, before) && total + amount <= mostTotal;
+      if (total + amount > max || !(isLittle || isWithin)) return false;
       held.set(client, before + amount);
       total += amount;
       return true;
@@ -116,7 +128,7 @@ export function createCapacity(bounds: Bounds): Capacity {
     bounds,
     normal: {
       work: createFairShare(requestsMax),
-      bodyBytes: createFairShare(bodyBytesMax, { shrinks: true }),
+      bodyBytes: createFairShare(bodyBytesMax, { shrinks: true, littleMax: littleBytesMax }),
     },
     reserved: { work: createFairShare(requestsMax), bodyBytes: createFairShare(bodyBytesMax / 4) },
     waiting: createFairShare(requestsMax, { shrinks: true }),

@@ -72,6 +72,18 @@ describe("a fair share", () => {
     expect([lone.take("a", 1), lone.take("b", 1)]).toEqual([true, false]);
   });
 
+  test("that shrinks keeps its last quarter for those who hold little, whoever takes half of the rest in turn", () => {
+    const [max, step] = [192 * 1024 ** 2, countedBytesMin];
+    const share = createFairShare(max, { shrinks: true, littleMax: 8 * step });
+    for (let n = 0; n < 200; n++) while (share.take(`network ${n}`, step));
+    expect(share.total).toBeLessThan(max);
+    for (let n = 0; n < 100; n++) expect(share.take(`newcomer ${n}`, 8 * step)).toBe(true);
+    expect(share.take("newcomer 0", step)).toBe(false);
+    // One that is alone has half.
+    const lone = createFairShare(max, { shrinks: true, littleMax: 8 * step });
+    expect([lone.take("a", max / 2), lone.take("a", step)]).toEqual([true, false]);
+  });
+
   test("given back is there for others, and what was refused took nothing", () => {
     const share = createFairShare(2);
     expect([share.take("a", 2), share.take("a", 1), share.take("b", 1)]).toEqual([
