@@ -24,7 +24,7 @@ type BodyRules = {
 export type ReadBody = { readonly bytes: Uint8Array; readonly held: number };
 
 /** `full`: the budget has no room. */
-type BodyOutcome = ReadBody | Fault | "full";
+export type BodyOutcome = ReadBody | Fault | "full";
 
 export const noBody: ReadBody = { bytes: new Uint8Array(0), held: 0 };
 

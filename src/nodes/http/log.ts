@@ -6,8 +6,9 @@
  * Source: docs/run.md, "Watch".
  */
 import { minuteMs } from "../../core/codec/time.ts";
-import { errorText } from "../../core/fault.ts";
+import { errorText, type Fault, isFault } from "../../core/fault.ts";
 import { clientNetwork, storingNetwork } from "../../core/message/address.ts";
+import type { DeliveryResult } from "../../core/message/delivery.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { StoreError } from "../../storage/contract.ts";
 
@@ -129,4 +130,24 @@ export function traceparentOf(headers: Headers) {
   const text = headers.get("traceparent");
   const match = text === null || text.length > 256 ? null : traceparentForm.exec(text);
   return match === null ? null : { text: match[0], traceId: match[1] ?? "" };
+}
+
+/** What a refusal says; of a Relay's result its own words, or those of the Cache that refused. */
+export function loggedOutcome(result: Fault | { readonly json?: unknown }): {
+  readonly code: string | null;
+  readonly detail: string | null;
+} {
+  if (isFault(result)) return { code: result.code, detail: result.detail };
+  const {
+    success,
+    code,
+    message,
+    cache_result: stored,
+  } = (result.json ?? {}) as Partial<DeliveryResult>;
+  if (success !== false) return { code: code ?? null, detail: null };
+  const refused =
+    typeof stored?.["code"] === "string"
+      ? { code: stored["code"], detail: String(stored["message"]) }
+      : null;
+  return refused ?? { code: code ?? null, detail: message ?? null };
 }

@@ -8,13 +8,13 @@ import type { Config } from "../../config/schema.ts";
 import { isDid } from "../../core/codec/did.ts";
 import { errorStack, type Fault, fault, isFault } from "../../core/fault.ts";
 import { type ClientAddress, clientAddress, clientNetwork } from "../../core/message/address.ts";
-import type { DeliveryResult } from "../../core/message/delivery.ts";
 import type { Envelope } from "../../core/message/envelope.ts";
 import { BoundedMap } from "../../core/std/bounded.ts";
 import { StoreError } from "../../storage/contract.ts";
 import type { RequestedEnvelope, Results } from "../results.ts";
 import {
   announcedBytes,
+  type BodyOutcome,
   checkBodyHead,
   discardBody,
   isBodiless,
@@ -35,7 +35,7 @@ import {
   type Room,
 } from "./capacity.ts";
 import { type Floods, watchFloods } from "./floods.ts";
-import { type Log, maskAddress, onceAMinute, traceparentOf } from "./log.ts";
+import { type Log, loggedOutcome, maskAddress, onceAMinute, traceparentOf } from "./log.ts";
 import type { HttpMetrics } from "./metrics.ts";
 import type { Peer } from "./peer.ts";
 import {
@@ -184,10 +184,12 @@ class Exchange implements Call {
   readonly method: string;
   readonly requestId: string;
   readonly nowMs: number;
+  /** Bytes of the body, by the head. */
+  readonly announced: number | null;
   params: Readonly<Record<string, string>> = noValues;
   received: ReadBody = noBody;
   /** Whether there is a body that has not been read whole. */
-  isUnread = false;
+  isUnread: boolean;
   /** The connection ends with the answer. */
   close = false;
   /** Where it counts as active. */
@@ -206,6 +208,8 @@ class Exchange implements Call {
     this.method = request.method;
     this.requestId = requestIdOf(request.headers);
     this.nowMs = http.now();
+    this.announced = announcedBytes(this.headers);
+    this.isUnread = !isBodiless(request, this.announced);
   }
 
   get body(): Uint8Array {
@@ -255,7 +259,8 @@ type Result = Answer | Fault;
 
 /**
  * Never rejects; `undefined` when the connection became a WebSocket. Before the head and
- * after the body a request waits for those that arrived with it (`iterationEnd`).
+ * after the body a request waits for those that arrived with it (`iterationEnd`). It is the
+ * one function that waits between head and handler: another one costs a fiftieth of a store.
  */
 export async function serve(
   http: Http,
@@ -271,7 +276,14 @@ export async function serve(
     if (peer === null && connection.port !== undefined) return new Response(null, { status: 400 });
     await iterationEnd();
     const exchange = new Exchange(http, plan, request, clientOf(http, request, peer), connection);
-    const worked = (await admitRequest(exchange)) ?? (await runRoute(exchange));
+    let refusing = admitHead(exchange);
+    if (refusing === null && exchange.isUnread) {
+      const reading = arrivingBody(exchange);
+      const body = reading instanceof Promise ? await reading : reading;
+      await iterationEnd();
+      refusing = admitBody(exchange, body);
+    }
+    const worked = await (refusing ?? takePlace(exchange) ?? runRoute(exchange));
     const parts = isFault(worked) ? null : longParts(worked, exchange.method);
     const result = parts === null ? worked : await boundLength(exchange, worked as Answer, parts);
     record(exchange, result, performance.now() - startedMs);
@@ -288,42 +300,42 @@ export async function serve(
   }
 }
 
-/**
- * Everything before the handler: what the head alone refuses, the body, a place among the
- * active requests.
- */
-async function admitRequest(exchange: Exchange): Promise<Fault | null> {
-  const { http, plan, network, request, headers } = exchange;
-  const { work, bodyBytes: budget } = plan.room;
-  const announced = announcedBytes(headers);
-  exchange.isUnread = !isBodiless(request, announced);
+/** What the head alone refuses. */
+function admitHead(exchange: Exchange): Promise<Fault> | null {
+  const { plan, network, headers, announced } = exchange;
   const refused =
     checkHead(exchange) ??
     (exchange.isUnread ? checkBodyHead(headers, announced, plan.route) : null);
   if (refused !== null) return refuseEarly(exchange, refused);
-  if (exchange.isUnread) {
-    // Slow senders can't use up the places, so a body arrives before it has one.
-    if (!work.hasRoom(network)) return refuseLate(exchange, "requests");
-    const { bodyBytesMax: bytesMax = 0 } = plan.route;
-    const { body_deadline: deadlineMs } = http.settings;
-    const body = await readBody(request, announced, {
-      bytesMax,
-      deadlineMs,
-      budget,
-      client: network,
-    });
-    await iterationEnd();
-    if (body === "full") return refuseLate(exchange, "bytes");
-    if (isFault(body)) return refuseEarly(exchange, body);
-    exchange.received = body;
-    exchange.isUnread = false;
+  // Slow senders can't use up the places, so a body arrives before it has one.
+  const mayArrive = !exchange.isUnread || plan.room.work.hasRoom(network);
+  return mayArrive ? null : refuseLate(exchange, "requests");
+}
+
+function arrivingBody({ http, plan, request, announced, network: client }: Exchange) {
+  const { bodyBytesMax: bytesMax = 0 } = plan.route;
+  const { body_deadline: deadlineMs } = http.settings;
+  const rules = { bytesMax, deadlineMs, budget: plan.room.bodyBytes, client };
+  return readBody(request, announced, rules);
+}
+
+function admitBody(exchange: Exchange, body: BodyOutcome): Promise<Fault> | null {
+  if (body === "full") return refuseLate(exchange, "bytes");
+  if (isFault(body)) return refuseEarly(exchange, body);
+  exchange.received = body;
+  exchange.isUnread = false;
+  return null;
+}
+
+/** A place among the active requests. */
+function takePlace(exchange: Exchange): Promise<Fault> | null {
+  const { work } = exchange.plan.room;
+  if (!work.take(exchange.network, 1)) {
+    giveBody(exchange);
+    return refuseLate(exchange, "requests");
   }
-  if (work.take(network, 1)) {
-    exchange.places = work;
-    return null;
-  }
-  giveBody(exchange);
-  return refuseLate(exchange, "requests");
+  exchange.places = work;
+  return null;
 }
 
 const hostForm = /^[A-Za-z0-9._~[\]:-]{1,255}$/;
@@ -474,24 +486,4 @@ function namedBy({ http, plan, params, envelope }: Exchange): Record<string, unk
     return { message_id: envelope.messageId, recipient: results?.digest(envelope.to) };
   const to = plan.route.faults === "delivery" ? params["did"] : undefined;
   return to !== undefined && isDid(to) ? { recipient: results?.digest(to) } : {};
-}
-
-/** What a refusal says; of a Relay's result its own words, or those of the Cache that refused. */
-function loggedOutcome(result: Result): {
-  readonly code: string | null;
-  readonly detail: string | null;
-} {
-  if (isFault(result)) return { code: result.code, detail: result.detail };
-  const {
-    success,
-    code,
-    message,
-    cache_result: stored,
-  } = (result.json ?? {}) as Partial<DeliveryResult>;
-  if (success !== false) return { code: code ?? null, detail: null };
-  const refused =
-    typeof stored?.["code"] === "string"
-      ? { code: stored["code"], detail: String(stored["message"]) }
-      : null;
-  return refused ?? { code: code ?? null, detail: message ?? null };
 }
