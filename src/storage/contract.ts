@@ -83,7 +83,7 @@ export type MailboxEntry = {
   readonly labels: readonly string[];
   /** The normal form of the envelope: JSON bytes that answers contain unchanged. */
   readonly envelope: Uint8Array;
-  /** Names the envelope (`shortDigest`), also when its bytes are gone. 16 bytes. */
+  /** What `isSame` compares, also when the envelope is gone. 16 bytes. */
   readonly digest: Uint8Array;
 };
 

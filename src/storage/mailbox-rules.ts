@@ -98,8 +98,10 @@ export type QuotaSums = {
 
 /** The labels of an entry that takes a place. */
 function labelsAt(labels: readonly string[], { own, pool }: MailboxPlace): readonly string[] {
-  const some = labels.includes(own.label) ? labels : [...labels, own.label];
-  return some.includes(pool) ? some : [...some, pool];
+  const all = [...labels];
+  if (!all.includes(own.label)) all.push(own.label);
+  if (!all.includes(pool)) all.push(pool);
+  return all;
 }
 
 /** The labels with which the quota admits one more entry, or the limit that it would exceed. */

@@ -46,7 +46,7 @@ const sendersMax = 1_000;
 type KnownDays = ReadonlyMap<string, number>;
 
 /** Who sends an envelope, and what the request shows for it. */
-type From = {
+export type ShownSender = {
   readonly author: EnvelopeAuthor;
   readonly pass: string | null;
   readonly envelope: Uint8Array;
@@ -56,7 +56,7 @@ type From = {
 export function sendingOf(
   known: KnownSenders,
   mailbox: MailboxKey,
-  from: From,
+  from: ShownSender,
   nowMs: number,
 ): MailboxSender | Promise<MailboxSender> {
   const { author, pass } = from;
@@ -68,7 +68,7 @@ export function sendingOf(
 async function lookUpSender(
   known: KnownSenders,
   mailbox: MailboxKey,
-  { author, pass, envelope }: From,
+  { author, pass, envelope }: ShownSender,
   nowMs: number,
 ): Promise<MailboxSender> {
   const [passes, senders] = await Promise.all([

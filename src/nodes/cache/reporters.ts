@@ -12,7 +12,7 @@ import type { Members } from "../parties/members.ts";
 import type { MailboxSender } from "./pools.ts";
 
 /** `sender`: whose signature the envelope has. */
-type Reporting = {
+export type Reporting = {
   readonly mailbox: MailboxKey;
   readonly sender: Did | null;
   readonly nowMs: number;

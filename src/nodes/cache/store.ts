@@ -31,15 +31,15 @@ import {
   decideAdmission,
   gatherFacts,
 } from "../parties/admission.ts";
-import { authorOf, isRepeat, otherContent } from "../parties/author.ts";
+import { authorOf, contentDigest, isRepeat, otherContent } from "../parties/author.ts";
 import type { Blocks } from "../parties/blocks.ts";
 import type { RecipientSource, Subject } from "../parties/recipients.ts";
 import type { MailboxLimits, Tiers } from "../parties/tiers.ts";
 import type { FullReports } from "./full.ts";
-import { type KnownSenders, sendingOf } from "./known.ts";
+import { type KnownSenders, type ShownSender, sendingOf } from "./known.ts";
 import { labelsOf, type MailboxSender, type Origin, placesOf, storeShareOf } from "./pools.ts";
 import type { Push } from "./push.ts";
-import type { PlaceReporter } from "./reporters.ts";
+import type { PlaceReporter, Reporting } from "./reporters.ts";
 
 export type StoreParts = {
   readonly mailbox: Mailbox;
@@ -93,9 +93,9 @@ export async function storeEnvelope(
   const mailbox = mailboxOf(envelope.to, admission.recipient.life);
   const author = authorOf(envelope, admission.sender);
   const from = { author, pass: submitted.pass ?? null, envelope: envelope.bytes };
-  const seen = await sendingOf(parts.known, mailbox, from, nowMs);
   const { sender } = admission;
-  const sending = await parts.placeReporter(seen, { mailbox, sender, nowMs });
+  const seen = senderAt(parts, from, { mailbox, sender, nowMs });
+  const sending = seen instanceof Promise ? await seen : seen;
   const entry = entryOf(envelope, admission, {
     mailbox,
     labels: labelsOf(sending, submitted),
@@ -103,7 +103,13 @@ export async function storeEnvelope(
   });
   const own = parts.tiers?.mailboxOf(envelope.to) ?? parts.settings;
   const quota = quotaOf(parts.settings, own, { sending, origin: submitted });
-  const outcome = await parts.mailbox.store(entry, quota).catch(parts.reports.failed);
+  let decided: StoreOutcome;
+  try {
+    decided = await parts.mailbox.store(entry, quota);
+  } catch (error) {
+    return parts.reports.failed(error);
+  }
+  const outcome = decided;
   const refused = checkOutcome(parts, outcome, envelope.to);
   if (refused !== null) return refused;
   const deduped = outcome.kind === "duplicate";
@@ -133,13 +139,25 @@ export async function recallEnvelope(
   { recipient, sender, ttlMsMax }: Admission,
   nowMs: number,
 ): Promise<StoreReceipt | Fault | null> {
-  const { to, messageId, bytes } = envelope;
-  const named = { messageId, digest: shortDigest(bytes) };
+  const { to, messageId } = envelope;
+  const named = { messageId, digest: contentDigest(envelope) };
   const known = await parts.mailbox.known(mailboxOf(to, recipient.life), named, nowMs);
   if (known === null) return null;
   if (!isRepeat(known, authorOf(envelope, sender))) return otherContent;
   const { expiresAtMs } = known;
   return receiptOf(parts, envelope, { deduped: true, expiresAtMs, ttlMsMax, nowMs });
+}
+
+/** Who sends, as the mailbox sees it. Of an unsigned envelope without waiting: most are. */
+function senderAt(
+  { known, placeReporter }: StoreParts,
+  from: ShownSender,
+  of: Reporting,
+): MailboxSender | Promise<MailboxSender> {
+  const seen = sendingOf(known, of.mailbox, from, of.nowMs);
+  return seen instanceof Promise
+    ? seen.then((sender) => placeReporter(sender, of))
+    : placeReporter(seen, of);
 }
 
 // ------------------------------------------------------------------------------------------ decide
@@ -204,7 +222,7 @@ function entryOf(
       ? envelope.header.slice(0, Math.min(policy.headerPreviewBytes, previewBytesMax))
       : null,
     envelope: envelope.bytes,
-    digest: shortDigest(envelope.bytes),
+    digest: contentDigest(envelope),
   };
 }
 

@@ -9,8 +9,9 @@ import { utf8 } from "../../core/codec/bytes.ts";
 import { sha256 } from "../../core/codec/crypto.ts";
 import type { Did } from "../../core/codec/did.ts";
 import { type Fault, fault } from "../../core/fault.ts";
+import type { Envelope } from "../../core/message/envelope.ts";
 import type { KnownMessage } from "../../storage/contract.ts";
-import { authorPrefix } from "../../storage/mailbox-rules.ts";
+import { authorPrefix, shortDigest } from "../../storage/mailbox-rules.ts";
 
 /** The label of an entry's author: of the verified sender; `null` of an unsigned envelope. */
 export type EnvelopeAuthor = string | null;
@@ -37,6 +38,16 @@ export function authorLabel(sender: Did): string {
 export function isVerifiedAuthor(label: string): boolean {
   return label.startsWith(authorPrefix) && label !== unverified;
 }
+
+/**
+ * What is kept of an envelope to know a repeat of it. Of an unsigned one nothing: its id belongs to
+ * all unsigned ones, so no one asks for its bytes.
+ */
+export function contentDigest({ sender, bytes }: Pick<Envelope, "sender" | "bytes">): Uint8Array {
+  return sender === null ? ofUnsigned : shortDigest(bytes);
+}
+
+const ofUnsigned = new Uint8Array(16);
 
 /** Whether an envelope of the author repeats what is known under its id. */
 export function isRepeat(

@@ -47,8 +47,9 @@ type OneDelivery = {
 export function deliverOnce(dedup: Dedup, delivery: OneDelivery): Promise<DeliveryOutcome> {
   const { to, messageId, bytes } = delivery.envelope;
   const key = `relay:${to}:${messageId}`;
-  const content = { digest: sha256(bytes).toHex(), author: delivery.author };
-  const { hops } = delivery;
+  const { author, hops } = delivery;
+  // The id of an unsigned envelope belongs to all unsigned ones: no one asks for its bytes.
+  const content = { digest: author === null ? "" : sha256(bytes).toHex(), author };
   const first = dedup.inFlight.get(key);
   if (first !== undefined && !repeats(content, first)) return Promise.resolve(otherContent);
   if (first !== undefined)
@@ -64,7 +65,7 @@ export function deliverOnce(dedup: Dedup, delivery: OneDelivery): Promise<Delive
   return outcome;
 }
 
-/** Of an envelope: the digest of its bytes, and whose it is. */
+/** Of an envelope: the digest of its bytes when it is signed, and whose it is. */
 type SignedContent = { readonly digest: string; readonly author: EnvelopeAuthor };
 
 function repeats(content: SignedContent, known: SignedContent): boolean {
