@@ -5,7 +5,7 @@
  * of dead objects lie there first. Collections by what requests leave keep that at some tens
  * of MiB whatever the index holds.
  */
-import { edenGC, fullGC, heapSize } from "bun:jsc";
+import { edenGC, fullGC } from "bun:jsc";
 
 const mebibyte = 2 ** 20;
 /** Objects of one request: 10 KB of a store, more of a page. */
@@ -17,15 +17,13 @@ const bytesBetween = 40 * mebibyte;
 /** By how much survivors may grow between two collections of all objects, which take 30 ms. */
 const survivorBytesMax = 24 * mebibyte;
 
-/** The runtime's collector, or that of a test. */
+/** The runtime's collector, or that of a test. Both return the bytes that have survived. */
 type Heap = {
-  readonly collectYoung: () => void;
-  readonly collectAll: () => void;
-  /** Right after a collection: what has survived. */
-  readonly bytes: () => number;
+  readonly collectYoung: () => number;
+  readonly collectAll: () => number;
 };
 
-const runtimeHeap: Heap = { collectYoung: edenGC, collectAll: fullGC, bytes: heapSize };
+const runtimeHeap: Heap = { collectYoung: edenGC, collectAll: fullGC };
 
 /**
  * Returns what is called for each answer with the length of the request's body. It collects
@@ -37,12 +35,9 @@ export function collectByRequests(heap: Heap = runtimeHeap): (bodyBytes: number)
   let least = Number.POSITIVE_INFINITY;
   const collect = (): void => {
     [made, isDue] = [0, false];
-    heap.collectYoung();
-    const survived = heap.bytes();
+    const survived = heap.collectYoung();
     least = Math.min(least, survived);
-    if (survived - least <= survivorBytesMax) return;
-    heap.collectAll();
-    least = heap.bytes();
+    if (survived - least > survivorBytesMax) least = heap.collectAll();
   };
   return (bodyBytes) => {
     made += bytesEach + copiesOfBody * bodyBytes;

@@ -4,7 +4,7 @@
  * number of scattered pages that it touches, so the bytes of all entries of a commit lie side by
  * side. A block goes when no row needs a body in it. While entries that wait keep many blocks of
  * which they need less than a quarter, their bodies are packed anew, some after each sweep. Memory:
- * about 100 bytes for each block.
+ * about 50 bytes for each block.
  */
 import type { StoreEnvironment } from "../../storage/contract.ts";
 import { type RowTable, retained } from "../../storage/mailbox-rows.ts";
@@ -33,16 +33,14 @@ const blocksFreedPerCommit = 512;
 const blocksFreedWhenTight = 64;
 const freePagesPerBlock = 2;
 
-/** Rows that need a block, and the bytes of their bodies. */
-type Need = { rows: number; bytes: number };
-
 /** Bodies are written into it one after the other. */
 type NewBlock = { readonly view: DataView<ArrayBuffer>; used: number };
 /** Blocks of usual size whose memory is kept for later commits: 2 MiB. */
 const spareMax = 256;
 
 export class Bodies {
-  private readonly needed = new Map<number, Need>();
+  /** By block: the bytes of the bodies that rows need. */
+  private readonly needed = new Map<number, number>();
   /** Blocks of which little is needed. */
   private readonly sparse = new Set<number>();
   /** Blocks that no row needs any more. */
@@ -70,7 +68,7 @@ export class Bodies {
   load(): void {
     const { rows, needed } = this;
     for (let slot = 0; slot < rows.slots; slot++) if (rows.needsBody(slot)) this.need(slot);
-    for (const [block, need] of needed) this.noteSparse(block, need);
+    for (const [block, bytes] of needed) this.noteSparse(block, bytes);
     const missing = new Set(needed.keys());
     for (const key of this.environment.keys("blocks", {
       start: orderedKey(0),
@@ -109,10 +107,7 @@ export class Bodies {
 
   private need(slot: number): void {
     const block = this.rows.block[slot]!;
-    const need = this.needed.get(block) ?? { rows: 0, bytes: 0 };
-    need.rows++;
-    need.bytes += this.bytesOf(slot);
-    this.needed.set(block, need);
+    this.needed.set(block, (this.needed.get(block) ?? 0) + this.bytesOf(slot));
     // The unfinished block may have lost all its bodies within the commit, before this one.
     this.unneeded.delete(block);
   }
@@ -127,26 +122,27 @@ export class Bodies {
   /** The body of a row is not needed any more. */
   release(slot: number): void {
     const block = this.rows.block[slot]!;
-    const need = this.needed.get(block)!;
-    need.rows--;
-    need.bytes -= this.bytesOf(slot);
-    if (need.rows > 0) this.noteSparse(block, need);
-    else {
-      this.needed.delete(block);
-      this.sparse.delete(block);
-      this.unneeded.add(block);
-    }
+    if (this.needLess(block, this.bytesOf(slot)) > 0) return;
+    // Each body has a header: without a byte, no row is left.
+    this.needed.delete(block);
+    this.sparse.delete(block);
+    this.unneeded.add(block);
   }
 
   /** Of a held row only the preview is needed from now on. */
   releaseEnvelope(slot: number): void {
-    const block = this.rows.block[slot]!;
-    const need = this.needed.get(block)!;
-    need.bytes -= this.rows.envelopeBytes[slot]!;
-    this.noteSparse(block, need);
+    this.needLess(this.rows.block[slot]!, this.rows.envelopeBytes[slot]!);
   }
 
-  private noteSparse(block: number, { bytes }: Need): void {
+  /** Returns the bytes that are still needed. */
+  private needLess(block: number, bytes: number): number {
+    const left = this.needed.get(block)! - bytes;
+    this.needed.set(block, left);
+    this.noteSparse(block, left);
+    return left;
+  }
+
+  private noteSparse(block: number, bytes: number): void {
     if (bytes < sparseBytes) this.sparse.add(block);
   }
 
@@ -181,7 +177,7 @@ export class Bodies {
    */
   private isMostlyUnneeded(block: number): boolean {
     const bytes = this.environment.borrow("blocks", orderedKey(block));
-    return bytes !== null && this.needed.get(block)!.bytes < bytes.length / 4;
+    return bytes !== null && this.needed.get(block)! < bytes.length / 4;
   }
 
   /** `false` for a damaged body: it stays where it is. */

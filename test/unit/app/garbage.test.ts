@@ -8,11 +8,11 @@ const mebibyte = 2 ** 20;
 function heapOf(survivors: readonly number[]) {
   const asked: string[] = [];
   const sizes = [...survivors];
-  const heap = {
-    collectYoung: () => void asked.push("young"),
-    collectAll: () => void asked.push("all"),
-    bytes: () => (sizes.shift() ?? 0) * mebibyte,
+  const collected = (kind: string) => () => {
+    asked.push(kind);
+    return (sizes.shift() ?? 0) * mebibyte;
   };
+  const heap = { collectYoung: collected("young"), collectAll: collected("all") };
   return { asked, answered: collectByRequests(heap) };
 }
 
