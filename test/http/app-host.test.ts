@@ -68,7 +68,7 @@ describe("the app's host", () => {
     );
   });
 
-  test("is small: 91 KB before the first paint and 232 KB in all, as gzip, and 200 KB in the executable", async () => {
+  test("is small: 91 KB before the first paint and 233 KB in all, as gzip, and 200 KB in the executable", async () => {
     const files = await webFiles();
     const sentBytes = async (path: string) =>
       (
@@ -91,7 +91,7 @@ describe("the app's host", () => {
     const bytes = [await packed(first), await packed(files.keys()), (await packWeb()).length];
     const sizes = bytes.map((one) => one / 1024);
     console.log(`the app: ${sizes.map((size) => size.toFixed(1)).join(", ")} KB`);
-    expect(sizes.map((size, i) => size <= ([91, 232, 200][i] ?? 0))).toEqual([true, true, true]);
+    expect(sizes.map((size, i) => size <= ([91, 233, 200][i] ?? 0))).toEqual([true, true, true]);
   });
 
   test("sends each file with its media type, every guard, and the policy of pages; the worker alone may fetch from its own host", async () => {
