@@ -1,5 +1,5 @@
 /** The room that a data file has: on its disk, behind its pages, and inside of it. */
-import { closeSync, fstatSync, ftruncateSync, openSync, statfsSync } from "node:fs";
+import { closeSync, fstatSync, ftruncateSync, openSync, statfsSync, writeSync } from "node:fs";
 import { Refusal } from "../../storage/batcher.ts";
 import { type StoreEnvironment, StoreError } from "../../storage/contract.ts";
 import { lastCommit } from "./data-file.ts";
@@ -82,10 +82,10 @@ type FileEnd = { readonly end: number; readonly behind: number };
 
 /**
  * LMDB must never meet a full disk. So the file is longer than its pages, with room for its length
- * where the system sets room aside (`fallocate`), and every commit asks first. A look at the disk
- * costs 10 µs, and a commit needs one only when the file must become longer. A commit does not
- * write the last pages when it frees them: so only a file that is longer shows whether it was cut
- * short.
+ * (`fallocate`, or zeros where a file system has no such call), and every commit asks first. A look
+ * at the disk costs 10 µs, and a commit needs one only when the file must become longer. A commit
+ * does not write the last pages when it frees them: so only a file that is longer shows whether it
+ * was cut short.
  *
  * A store needs room for twice its bytes beyond a reserve; a smaller write may use half of the
  * reserve, and removals most of it, so that a full node still answers pulls and acknowledgements.
@@ -244,6 +244,22 @@ function fitting(
   return fits;
 }
 
+/** Written at a time where a file system sets no room aside by itself. */
+const zeros = new Uint8Array(1024 ** 2);
+
+/** Writes zeros from there to there; `false`, and the file is as long as before, without room. */
+function fill(descriptor: number, from: number, to: number): boolean {
+  const { size } = fstatSync(descriptor);
+  try {
+    for (let at = from; at < to; )
+      at += writeSync(descriptor, zeros, 0, Math.min(zeros.length, to - at), at);
+    return true;
+  } catch {
+    ftruncateSync(descriptor, size);
+    return false;
+  }
+}
+
 /** The disk below a data file that exists. */
 export function openDisk(file: string): Disk {
   const descriptor = openSync(file, "r+");
@@ -251,8 +267,9 @@ export function openDisk(file: string): Disk {
   const allocate = (to: number) => systemCalls?.fallocate(descriptor, 0, 0n, BigInt(to)) === 0;
   // The folder may get another name.
   const onDisk = process.platform === "linux" ? `/proc/self/fd/${descriptor}` : file;
-  // Some file systems have no such call.
-  const reserves = allocate(size);
+  // Some file systems have no such call, and the end of the file may be a hole.
+  const allocates = allocate(size);
+  const reserves = allocates || fill(descriptor, lastCommit(descriptor).end, size);
   return {
     freeBytes() {
       try {
@@ -266,9 +283,7 @@ export function openDisk(file: string): Disk {
     usedBytes: () => lastCommit(descriptor).end,
     reserves,
     extend(to) {
-      if (reserves) return allocate(to);
-      if (to > fstatSync(descriptor).size) ftruncateSync(descriptor, to);
-      return true;
+      return allocates ? allocate(to) : fill(descriptor, fstatSync(descriptor).size, to);
     },
     close: () => closeSync(descriptor),
   };
