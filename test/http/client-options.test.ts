@@ -367,6 +367,9 @@ describe.each([
     { store: {} },
     { announce: "no" },
     { onEvent: "show" },
+    { url: 1 },
+    { url: null, directoryUrl: "http://127.0.0.1:1" },
+    { relayUrl: {} },
   ])("%j of another kind than the option's is refused", async (wrong) => {
     expect(await codeOf(open(wrong as object))).toBe("invalid_argument");
   });

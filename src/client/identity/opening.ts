@@ -186,10 +186,10 @@ const storeDriver = custom(
 );
 
 export const optionShapes: Readonly<Record<keyof WaypostOptions, Shape<unknown>>> = {
-  url: anything,
-  directoryUrl: anything,
-  relayUrl: anything,
-  cacheUrl: anything,
+  url: text,
+  directoryUrl: text,
+  relayUrl: text,
+  cacheUrl: text,
   keys: anything,
   store: storeDriver,
   acknowledge: oneOf("saved", "by-hand"),
