@@ -57,7 +57,8 @@ type ShareOptions = {
   readonly shrinks?: boolean;
   /**
    * Of a share that shrinks, the last quarter is for clients that hold at most so much: fourteen
-   * that each take half of what is left, one after the other, would else leave nothing.
+   * that each take half of what is left, one after the other, would else leave nothing. One that
+   * is alone may have half of all.
    */
   readonly littleMax?: number;
   /** Whether a client counts in the total alone. */
@@ -66,20 +67,22 @@ type ShareOptions = {
 
 export function createFairShare(max: number, options: ShareOptions = {}): FairShare {
   const { shrinks = false, littleMax = 0, isSpared = () => false } = options;
-  const little = Math.min(littleMax, max / 2);
-  const mostTotal = little > 0 ? max * (3 / 4) : max;
+  const little = Math.min(littleMax, max / 8);
   const held = new Map<string, number>();
   let total = 0;
-  const partOf = (client: string, own: number): number =>
-    isSpared(client) ? max : Math.max(1, (shrinks ? max - (total - own) : max) / 2);
+  const partOf = (client: string, own: number): number => {
+    if (isSpared(client)) return max;
+    const others = shrinks ? total - own : 0;
+    const room = others > 0 && little > 0 ? max * (3 / 4) : max;
+    return Math.max(1, (room - others) / 2);
+  };
   return {
     max,
     take(client, amount) {
       const before = held.get(client) ?? 0;
-      const isLittle = before + amount <= little;
-      const isWithin = before + amount <= partOf(client, before) && total + amount <= mostTotal;
-      if (total + amount > max || !(isLittle || isWithin)) return false;
-      held.set(client, before + amount);
+      const own = before + amount;
+      if (total + amount > max || own > Math.max(little, partOf(client, before))) return false;
+      held.set(client, own);
       total += amount;
       return true;
     },
