@@ -8,8 +8,8 @@
 import { edenGC, fullGC } from "bun:jsc";
 
 const mebibyte = 2 ** 20;
-/** Objects of one request: 10 KB of a store, more of a page. */
-const bytesEach = 10 * 1_024;
+/** Objects of one request: 8 KB of a store, more of a page. */
+const bytesEach = 8 * 1_024;
 /** A body is there as bytes, as text, as members and as the envelope that is kept. */
 const copiesOfBody = 4;
 /** Between two collections of young objects, which take 5 ms while 256 requests are in work. */

@@ -18,12 +18,12 @@ function heapOf(survivors: readonly number[]) {
 
 const turn = () => new Promise<void>((done) => setImmediate(done));
 
-test("garbage is collected once for four thousand small requests, after their turn", async () => {
+test("garbage is collected once for five thousand small requests, after their turn", async () => {
   const { asked, answered } = heapOf([]);
-  for (let n = 0; n < 4_000; n++) answered(0);
+  for (let n = 0; n < 5_000; n++) answered(0);
   await turn();
   expect(asked).toEqual([]);
-  for (let n = 0; n < 100; n++) answered(0);
+  for (let n = 0; n < 200; n++) answered(0);
   expect(asked).toEqual([]);
   await turn();
   expect(asked).toEqual(["young"]);
