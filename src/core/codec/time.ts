@@ -24,29 +24,14 @@ const isoForm =
 const timestampMsMax = 253_402_300_799_999;
 
 /**
- * Remembers the last text: of an envelope, the schema reads each twice, and many have the
- * same life.
- */
-function rememberLast<T>(read: (text: string) => T): (text: string) => T {
-  let last = "";
-  let value = read(last);
-  return (text) => {
-    if (text === last) return value;
-    value = read(text);
-    last = text;
-    return value;
-  };
-}
-
-/**
  * Epoch milliseconds (fractions of a millisecond are cut off), or `null` when the text is
  * not a timestamp.
  */
-export const parseTimestamp = rememberLast((text): number | null => {
+export function parseTimestamp(text: string): number | null {
   if (text.length > 40) return null;
   const ms = /^[0-9]{1,16}$/.test(text) ? parseEpoch(text) : parseIso(text);
   return ms !== null && ms >= 0 && ms <= timestampMsMax ? ms : null;
-});
+}
 
 function parseEpoch(text: string): number {
   const value = Number(text);
@@ -109,14 +94,14 @@ export const durationPattern =
  * Milliseconds of a duration of 1 second to 30 days in short (`1d12h`) or ISO-8601 form,
  * else `null`.
  */
-export const parseDuration = rememberLast((text): number | null => {
+export function parseDuration(text: string): number | null {
   const short =
     isoDurationForm.test(text) && !text.endsWith("T")
       ? text.replace(/[PT]/g, "").toLowerCase()
       : text;
   const ms = parseShort(short);
   return ms !== null && ms >= durationMsMin && ms <= durationMsMax ? ms : null;
-});
+}
 
 /** Counts above 0, each with its unit, from weeks down to seconds. */
 function parseShort(text: string): number | null {

@@ -16,12 +16,12 @@ import {
   outerNames,
   readJson,
 } from "../codec/json.ts";
-import { parseDuration, parseTimestamp, renderDuration, secondMs } from "../codec/time.ts";
+import { renderDuration, secondMs } from "../codec/time.ts";
 import { badInput, type Fault, fault, type InputError, isFault } from "../fault.ts";
 import type { DidDocument } from "../ledger/account.ts";
 import { keyFor } from "../ledger/document.ts";
 import { envelopeShape } from "../schema/messages.ts";
-import { compileShape, inputFault } from "../schema/schema.ts";
+import { compileShape, inputFault, readDuration, readTimestamp } from "../schema/schema.ts";
 import { encodeSenderText } from "./proof.ts";
 
 export type DeliveryHint = NonNullable<EnvelopeMembers["delivery_hint"]>;
@@ -87,8 +87,8 @@ export function decodeEnvelope(body: Uint8Array, limits: EnvelopeLimits): Envelo
   const envelope: Envelope = {
     messageId: parseUuid(members.message_id) as Uuid,
     to: (members.to ?? members.recipient) as Did,
-    timestampMs: parseTimestamp((members.timestamp ?? members.created_at) as string) as number,
-    ttlMs: members.ttl === undefined ? null : parseDuration(members.ttl),
+    timestampMs: readTimestamp((members.timestamp ?? members.created_at) as string) as number,
+    ttlMs: members.ttl === undefined ? null : readDuration(members.ttl),
     hint: members.delivery_hint ?? "standard",
     tag: members.tag ?? null,
     payloadBytes,

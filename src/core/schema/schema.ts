@@ -49,6 +49,24 @@ export function isTag(text: string): boolean {
 }
 
 /**
+ * Remembers the last text: of an envelope, the schema and the decoder read the same two, and
+ * many have one life.
+ */
+function rememberLast<T>(read: (text: string) => T): (text: string) => T {
+  let last = "";
+  let value = read(last);
+  return (text) => {
+    if (text === last) return value;
+    value = read(text);
+    last = text;
+    return value;
+  };
+}
+
+export const readTimestamp = rememberLast(parseTimestamp);
+export const readDuration = rememberLast(parseDuration);
+
+/**
  * What makes a text acceptable. The description of a schema with a format says the same in
  * words.
  */
@@ -56,7 +74,7 @@ const formats: Readonly<Record<string, (text: string) => boolean>> = {
   did: isDid,
   uuid: isUuid,
   // Not "duration", which is ISO-8601 alone for other tools.
-  life: (text) => parseDuration(text) !== null,
+  life: (text) => readDuration(text) !== null,
   tag: isTag,
   base64: (text) => text !== "" && decodeBase64(text) !== null,
   "header-nonce": (text) =>
@@ -64,7 +82,7 @@ const formats: Readonly<Record<string, (text: string) => boolean>> = {
   u64: (text) => parseU64(text) !== null,
   u128: (text) => parseU128(text) !== null,
   fee: (text) => (parseU128(text) ?? 2n ** 128n) <= policyLimits.releaseFeeMax,
-  timestamp: (text) => parseTimestamp(text) !== null,
+  timestamp: (text) => readTimestamp(text) !== null,
   "proof-timestamp": (text) => parseProofTimestamp(text) !== null,
   "ed25519-signature": (text) => text.length === 88 && decodeBase64(text)?.length === 64,
 };
