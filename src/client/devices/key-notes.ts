@@ -1,5 +1,5 @@
 /**
- * What stands beside the keys, in the key store: which devices were removed, and which device made
+ * What is noted next to the keys, in the key store: which devices were removed, and which one made
  * each root key. The local store of a device may be an older copy than its keys, as from a backup
  * of a file system. It lists who was removed, and under the root key in force they must not be
  * listed again, or they would be sent its seed. And it has another maker, who alone signs again

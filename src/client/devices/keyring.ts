@@ -206,7 +206,7 @@ const isOver = ({ untilMs }: Head, nowMs: number): boolean =>
 export const isBehind = ({ head }: Keyring, proven: ProvenRoot): boolean =>
   proven.number > head.number || (proven.number === head.number && proven.root !== head.root);
 
-/** What is noted beside the keys: the devices that were removed, and who made each root key. */
+/** What is noted next to the keys: the devices that were removed, and who made each root key. */
 export type KeyNotes = {
   readonly removed: readonly Did[];
   readonly makers: readonly { readonly root: string; readonly maker: Did }[];

@@ -72,7 +72,7 @@ describe("a fair share", () => {
     expect([lone.take("a", 1), lone.take("b", 1)]).toEqual([true, false]);
   });
 
-  test("that shrinks keeps its last quarter for those who hold little, whoever takes half of the rest in turn", () => {
+  test("that shrinks keeps its last quarter for those who hold little, also where others take half of the rest in turn", () => {
     const [max, step] = [192 * 1024 ** 2, countedBytesMin];
     const share = createFairShare(max, { shrinks: true, littleMax: 8 * step });
     for (let n = 0; n < 200; n++) while (share.take(`network ${n}`, step));

@@ -129,6 +129,29 @@ test("a route with reserved places has as many of its own as the others have tog
   ]);
 });
 
+test("a body whose request gets no place any more is counted no more", async () => {
+  const { promise: released, resolve: release } = Promise.withResolvers<void>();
+  const handle = async () => {
+    await released;
+    return { status: 204 };
+  };
+  const { app, ask } = testApp([
+    testRoute({ method: "POST", path: "/work", bodyBytesMax: 100, handle }),
+  ]);
+  // One client has half of the 64 places; all forty bodies arrive before any has one.
+  const asked = Array.from({ length: 40 }, () => ask("/work", post("{}")));
+  let refused = 0;
+  const answered = asked.map(async (one) => {
+    if ((await one).status === 503) refused++;
+  });
+  while (refused < 8) await Bun.sleep(1);
+  expect(app.inFlight().bodyBytes).toBe(32 * 16 * 1_024);
+  release();
+  await Promise.all(answered);
+  expect(refused).toBe(8);
+  expect(app.inFlight()).toEqual({ requests: 0, bodyBytes: 0, delayedRefusals: 0 });
+});
+
 describe("failures", () => {
   const throwing = (error: unknown, parts: Partial<Route> = {}): Route =>
     testRoute({
